@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -143,6 +143,22 @@ def proximity(distance: FloatArray, start_distance: FloatArray) -> FloatArray:
 def distance(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the Euclidean distance [N] of points [N, 3], m."""
     return np.linalg.norm(a - b, axis=1)
+
+
+def reach_progress(
+    now: SceneState, start: SceneState, point: Callable[[SceneState], FloatArray], margin: float = 0.02
+) -> FloatArray:
+    """Return the progress [N] of the tool from its start to within `margin` m of `point(state)`, [N, 3]."""
+    return proximity(distance(now.tool_pos, point(now)) - margin, distance(start.tool_pos, point(start)) - margin)
+
+
+def select_subtask(first_fraction: FloatArray, *later: tuple[np.ndarray, FloatArray]) -> tuple[np.ndarray, FloatArray]:
+    """Return the last subtask whose condition holds, int64 [N], and its fraction [N].
+
+    `later` are the conditions and fractions of the subtasks after the first, in order.
+    """
+    conditions, fractions = zip(*reversed(later), strict=True)
+    return np.select(conditions, range(len(later), 0, -1), 0), np.select(conditions, fractions, first_fraction)
 
 
 def closing_fraction(opening: FloatArray, width: float) -> FloatArray:

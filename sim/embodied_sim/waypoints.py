@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,8 +56,14 @@ def relative_to_point(name: str, x: float = 0.0, y: float = 0.0, z: float = 0.0)
     return lambda state, _: state.points[name] + offset
 
 
-def stall_after(plan: Plan, num_waypoints: int) -> Plan:
-    """Return the first `num_waypoints` waypoints of a plan, then hold the pose."""
+def relative_to_object(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
+    """Return a target relative to the current position of the named object, m."""
+    offset = np.array([x, y, z])
+    return lambda state, _: state.object_position() + offset
+
+
+def stall_after(plan: Plan, num_waypoints: int | None = None) -> Plan:
+    """Return the first `num_waypoints` waypoints of a plan (None: all), then hold the pose."""
     prefix = plan[:num_waypoints]
     grip = prefix[-1].grip if prefix else GRIP_OPEN
     return (*prefix, hold_forever(grip))
@@ -78,15 +84,28 @@ def shift_targets(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) ->
     def shift_target(target: Target) -> Target:
         return lambda state, start_pos: target(state, start_pos) + np.array([x, y, z])
 
-    return tuple(
-        waypoint if waypoint.target is keep_position else replace(waypoint, target=shift_target(waypoint.target))
-        for waypoint in plan
-    )
+    return tuple(w if w.target is keep_position else replace(w, target=shift_target(w.target)) for w in plan)
 
 
 def override_grip(plan: Plan, grip: float, first_waypoint: int = 0) -> Plan:
     """Return the plan with a fixed grip from waypoint `first_waypoint` on."""
     return (*plan[:first_waypoint], *(replace(waypoint, grip=grip) for waypoint in plan[first_waypoint:]))
+
+
+def miss_plans(
+    plan: Plan, beside: Iterable[tuple[float, float]], above: Iterable[float] = (0.05, 0.08), num_shifted: int = 10**6
+) -> tuple[Plan, ...]:
+    """Return plans that miss the object that waypoint 2 grasps.
+
+    The first `num_shifted` goals are displaced by each of the offsets (x, y) and by each height, m; or the fingers are
+    always open, always closed, or open after the grasp.
+    """
+    offsets = (*((x, y, 0.0) for x, y in beside), *((0.0, 0.0, z) for z in above))
+    return (
+        *((*shift_targets(plan[:num_shifted], *offset), *plan[num_shifted:]) for offset in offsets),
+        *(override_grip(plan, grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
+        override_grip(plan, GRIP_OPEN, first_waypoint=3),
+    )
 
 
 def extend_plan(plan: Plan, continuations: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -129,26 +148,25 @@ class PlanFollower:
 
     def act(self, state: SceneState) -> FloatArray:
         """Return actions [N, 4] in [-1, 1] for the current state, and advance the plans."""
-        goal, grip = np.zeros_like(state.tool_pos), np.zeros(len(state))
-        tolerance, hold_steps, timeout_steps = np.zeros(len(state)), np.zeros(len(state)), np.zeros(len(state))
-        last_index = np.array([len(plan) - 1 for plan in self._plans])[self._plan_index]
-        for p, w in sorted({(int(p), int(w)) for p, w in zip(self._plan_index, self.waypoint_index, strict=True)}):
+        self.goal = goal = np.zeros_like(state.tool_pos)
+        indices = list(zip(self._plan_index.tolist(), self.waypoint_index.tolist(), strict=True))
+        for p, w in set(indices):
             rows = (self._plan_index == p) & (self.waypoint_index == w)
-            waypoint = self._plans[p][w]
-            goal[rows] = waypoint.target(state, self._start_pos)[rows]
-            grip[rows], tolerance[rows] = waypoint.grip, waypoint.tolerance
-            hold_steps[rows], timeout_steps[rows] = waypoint.hold_steps, waypoint.timeout_steps
-        self.goal = goal
-        self._advance(state, goal, tolerance, hold_steps, timeout_steps, last_index)
+            goal[rows] = self._plans[p][w].target(state, self._start_pos)[rows]
+        waypoints = [self._plans[p][w] for p, w in indices]
+        self._advance(state, waypoints)
         delta = (goal - state.target_pos) / MAX_TOOL_STEP_M
         max_delta = np.maximum(np.abs(delta).max(axis=1), 1e-9)
         delta *= np.minimum(1.0, self._speed / max_delta)[:, None]
-        return np.column_stack([delta, grip])
+        return np.column_stack([delta, [waypoint.grip for waypoint in waypoints]])
 
-    def _advance(self, state: SceneState, goal: FloatArray, tolerance: FloatArray, hold_steps: FloatArray,
-                 timeout_steps: FloatArray, last_index: np.ndarray) -> None:  # fmt: skip
+    def _advance(self, state: SceneState, waypoints: Sequence[Waypoint]) -> None:
+        """Begin the next waypoint in the rows that have arrived or timed out."""
+        limits = [(waypoint.tolerance, waypoint.hold_steps, waypoint.timeout_steps) for waypoint in waypoints]
+        tolerance, hold_steps, timeout_steps = np.array(limits).T
+        last_index = np.array([len(self._plans[p]) - 1 for p in self._plan_index])
         self._waypoint_steps += 1
-        is_near = np.linalg.norm(goal - state.tool_pos, axis=1) < tolerance
+        is_near = np.linalg.norm(self.goal - state.tool_pos, axis=1) < tolerance
         self._arrived_steps += is_near
         advancing = ((self._arrived_steps > hold_steps) & is_near) | (self._waypoint_steps > timeout_steps + hold_steps)
         advancing &= self.waypoint_index < last_index

@@ -1,4 +1,4 @@
-"""Objects on the table: items, which move freely, and fixtures, which do not move. One file per kind."""
+"""Objects on the table: items, which move freely, and fixtures, which do not move."""
 
 from embodied_sim.props.bowl import Bowl
 from embodied_sim.props.button import Button
@@ -6,23 +6,10 @@ from embodied_sim.props.cabinet import Cabinet
 from embodied_sim.props.lever import Lever
 from embodied_sim.props.peg import Peg
 from embodied_sim.props.pegboard import Pegboard
-from embodied_sim.props.prop import Fixture, Item, Prop, Shape
-from embodied_sim.props.slider import Slider
+from embodied_sim.props.prop import Fixture, Item, Prop
 from embodied_sim.props.trays import Trays
-from embodied_sim.props.zones import Zones
+from embodied_sim.props.zones import Slider, Zones
 
 __all__ = [
-    "Bowl",
-    "Button",
-    "Cabinet",
-    "Fixture",
-    "Item",
-    "Lever",
-    "Peg",
-    "Pegboard",
-    "Prop",
-    "Shape",
-    "Slider",
-    "Trays",
-    "Zones",
-]
+    "Bowl", "Button", "Cabinet", "Fixture", "Item", "Lever", "Peg", "Pegboard", "Prop", "Slider", "Trays", "Zones",
+]  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from embodied_sim.props.prop import Fixture
+from embodied_sim.props.prop import Fixture, Point, add_box
 
 BOWL_RADIUS_M = 0.08
 """Distance from the center of the bowl to the middle of a side of its rim, m: an open hand fits inside."""
@@ -29,30 +29,17 @@ class Bowl(Fixture):
     point_names = ("bowl",)
 
     def add(self, spec: mujoco.MjSpec) -> None:
-        body = self.add_body(spec)
+        body, wall, rim, floor_z = self.add_body(spec), _WALL_HALF_THICKNESS_M, _RIM_HALF_HEIGHT_M, BOWL_FLOOR_Z_M / 2
         half_side = BOWL_RADIUS_M * np.tan(np.pi / 8)
         for angle in np.arange(8) * np.pi / 4:
-            _add_rotated_box(
-                body,
-                angle,
-                (BOWL_RADIUS_M, _RIM_HALF_HEIGHT_M),
-                (_WALL_HALF_THICKNESS_M, half_side + _WALL_HALF_THICKNESS_M / 2, _RIM_HALF_HEIGHT_M),
-            )
+            _add_rotated_box(body, angle, BOWL_RADIUS_M, rim, (wall, half_side + wall / 2, rim))
         # Four strips through the center, each as wide as a side, cover the octagon.
         for angle in np.arange(4) * np.pi / 4:
-            _add_rotated_box(body, angle, (0.0, BOWL_FLOOR_Z_M / 2), (BOWL_RADIUS_M, half_side, BOWL_FLOOR_Z_M / 2))
+            _add_rotated_box(body, angle, 0.0, floor_z, (BOWL_RADIUS_M, half_side, floor_z))
         body.add_site(name="bowl", pos=(0, 0, BOWL_FLOOR_Z_M), size=(0.004, 0, 0), group=5)
 
 
-def _add_rotated_box(
-    body: mujoco.MjsBody, angle: float, offset: tuple[float, float], half_size: tuple[float, float, float]
-) -> None:
-    """Add a box at `offset` (distance from the center, height), rotated by `angle` (rad) about the bowl's axis."""
-    distance, height = offset
-    body.add_geom(
-        type=mujoco.mjtGeom.mjGEOM_BOX,
-        size=half_size,
-        rgba=_BOWL_RGBA,
-        quat=(np.cos(angle / 2), 0, 0, np.sin(angle / 2)),
-        pos=(distance * np.cos(angle), distance * np.sin(angle), height),
-    )
+def _add_rotated_box(body: mujoco.MjsBody, angle: float, distance: float, z: float, half_size: Point) -> None:
+    """Add a box at `distance` m from the bowl's axis and height `z`, rotated by `angle` rad about the axis."""
+    position = (distance * np.cos(angle), distance * np.sin(angle), z)
+    add_box(body, position, half_size, _BOWL_RGBA, quat=(np.cos(angle / 2), 0, 0, np.sin(angle / 2)))

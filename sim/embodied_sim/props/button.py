@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import mujoco
 
-from embodied_sim.props.prop import PALETTE, Fixture, add_box
+from embodied_sim.palette import PALETTE
+from embodied_sim.props.prop import Fixture, add_box
 
 BUTTON_TRAVEL_M = 0.03
 """Travel of the cap, m."""
@@ -26,14 +27,7 @@ class Button(Fixture):
     nominal_xy: tuple[float, float]
     color: str | None = None
 
-    @property
-    def noun(self) -> str:
-        return "button"
-
-    @property
-    def cap_name(self) -> str:
-        """Return the name of the cap's body."""
-        return f"{self.name}_cap"
+    noun = "button"
 
     @property
     def point_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -45,21 +39,18 @@ class Button(Fixture):
 
     @property
     def colored_geoms(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (self.cap_name,)
+        return (f"{self.name}_cap",)
 
     def add(self, spec: mujoco.MjSpec) -> None:
         base = self.add_body(spec)
         add_box(base, (0, 0, _BASE_HALF_SIZE_M[2]), _BASE_HALF_SIZE_M, _BASE_RGBA)
         # At rest, the cap reaches from the top of the base to its own top; pressed, it enters the base.
         half_height = (BUTTON_REST_Z_M - 2 * _BASE_HALF_SIZE_M[2]) / 2
-        cap = base.add_body(name=self.cap_name, pos=(0, 0, BUTTON_REST_Z_M - half_height), gravcomp=1)
+        cap_name, size = f"{self.name}_cap", (_CAP_HALF_WIDTH_M, _CAP_HALF_WIDTH_M, half_height)
+        cap = base.add_body(name=cap_name, pos=(0, 0, BUTTON_REST_Z_M - half_height), gravcomp=1)
         cap.add_joint(
             name=self.name, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=(0, 0, -1), range=(0, BUTTON_TRAVEL_M),
             stiffness=150.0, damping=3.0, armature=0.05,
         )  # fmt: skip
-        cap.add_geom(
-            name=self.cap_name, type=mujoco.mjtGeom.mjGEOM_BOX,
-            size=(_CAP_HALF_WIDTH_M, _CAP_HALF_WIDTH_M, half_height), mass=0.05,
-            rgba=PALETTE[self.color or "red"],
-        )  # fmt: skip
+        add_box(cap, (0, 0, 0), size, PALETTE[self.color or "red"], name=cap_name, mass=0.05)
         cap.add_site(name=self.name, pos=(0, 0, half_height), size=(0.004, 0, 0), group=5)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import mujoco
 
@@ -32,12 +32,7 @@ class Lever(Fixture):
     nominal_xy = (0.6, 0.16)
     point_names = ("pivot", "handle")
     joint_names = ("lever",)
-    start_angle_range: tuple[float, float] = (-0.15, 0.15)
-    """Range of the start angle, rad."""
-
-    @property
-    def joint_start_ranges(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
-        return {"lever": self.start_angle_range}
+    joint_start_ranges = MappingProxyType({"lever": (-0.15, 0.15)})
 
     def add(self, spec: mujoco.MjSpec) -> None:
         base = self.add_body(spec)

@@ -18,7 +18,8 @@ BOARD_THICKNESS_M = 0.036
 _BOARD_HALF_WIDTH_M = 0.065
 _FUNNEL_SIZE_M = (0.0055, 0.003)
 """Half length along the slope of the funnel and half thickness of its sides, m."""
-_LOW_FRICTION = (0.3, 0.005, 0.0001)
+_MATERIAL = {"priority": 1, "friction": (0.3, 0.005, 0.0001)}
+"""Low friction, whatever the board touches."""
 _FUNNEL_RGBA = (0.75, 0.6, 0.4, 1.0)
 _WOOD_RGBA = (0.93, 0.84, 0.66, 1.0)
 
@@ -37,10 +38,8 @@ class Pegboard(Fixture):
         rim, z = (_BOARD_HALF_WIDTH_M - hole) / 2, BOARD_THICKNESS_M / 2
         for sign in (-1, 1):
             center = sign * (hole + rim)
-            add_box(
-                board, (center, 0, z), (rim, _BOARD_HALF_WIDTH_M, z), _WOOD_RGBA, priority=1, friction=_LOW_FRICTION
-            )
-            add_box(board, (0, center, z), (hole, rim, z), _WOOD_RGBA, priority=1, friction=_LOW_FRICTION)
+            add_box(board, (center, 0, z), (rim, _BOARD_HALF_WIDTH_M, z), _WOOD_RGBA, **_MATERIAL)
+            add_box(board, (0, center, z), (hole, rim, z), _WOOD_RGBA, **_MATERIAL)
             _add_slope(board, sign)
         board.add_site(name="hole", pos=(0, 0, BOARD_THICKNESS_M), size=(0.004, 0, 0), group=5)
 
@@ -55,6 +54,6 @@ def _add_slope(board: mujoco.MjsBody, sign: int) -> None:
     angle = sign * np.pi / 4
     cos, sin = np.cos(angle / 2), np.sin(angle / 2)
     offset, z = sign * (edge + outward), BOARD_THICKNESS_M + upward
-    material = {"priority": 1, "friction": _LOW_FRICTION}
-    add_box(board, (offset, 0, z), (length, half_width, thickness), _FUNNEL_RGBA, quat=(cos, 0, -sin, 0), **material)
-    add_box(board, (0, offset, z), (half_width, length, thickness), _FUNNEL_RGBA, quat=(cos, sin, 0, 0), **material)
+    x_quat, y_quat = (cos, 0, -sin, 0), (cos, sin, 0, 0)
+    add_box(board, (offset, 0, z), (length, half_width, thickness), _FUNNEL_RGBA, quat=x_quat, **_MATERIAL)
+    add_box(board, (0, offset, z), (half_width, length, thickness), _FUNNEL_RGBA, quat=y_quat, **_MATERIAL)

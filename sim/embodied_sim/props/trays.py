@@ -36,13 +36,8 @@ class Trays(Fixture):
 
 
 def _add_tray(body: mujoco.MjsBody, y: float) -> None:
-    hx, hy = TRAY_HALF_SIZE_M
+    (hx, hy), wall, rim = TRAY_HALF_SIZE_M, _WALL_HALF_THICKNESS_M, _RIM_HALF_HEIGHT_M
     add_box(body, (0, y, TRAY_FLOOR_Z_M / 2), (hx, hy, TRAY_FLOOR_Z_M / 2), _TRAY_RGBA)
     for side in (-1, 1):
-        add_box(
-            body,
-            (0, y + side * hy, _RIM_HALF_HEIGHT_M),
-            (hx + _WALL_HALF_THICKNESS_M, _WALL_HALF_THICKNESS_M, _RIM_HALF_HEIGHT_M),
-            _TRAY_RGBA,
-        )
-        add_box(body, (side * hx, y, _RIM_HALF_HEIGHT_M), (_WALL_HALF_THICKNESS_M, hy, _RIM_HALF_HEIGHT_M), _TRAY_RGBA)
+        add_box(body, (0, y + side * hy, rim), (hx + wall, wall, rim), _TRAY_RGBA)
+        add_box(body, (side * hx, y, rim), (wall, hy, rim), _TRAY_RGBA)

@@ -1,4 +1,4 @@
-"""Two flat zones, left and right of the robot (left is y > 0)."""
+"""Two flat zones, left and right of the robot (left is y > 0), and the items that are pushed into them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import mujoco
 
-from embodied_sim.props.prop import Fixture, add_box
+from embodied_sim.props.prop import Fixture, Item, add_box
 
 ZONE_HALF_WIDTH_M = 0.06
 """Half width of a zone, m."""
 ZONE_OFFSET_Y_M = 0.12
 """Distance along y from the center between the zones to the center of each, m."""
 
-_ZONE_HALF_THICKNESS_M = 0.001
-
+_ZONE_HALF_SIZE_M = (ZONE_HALF_WIDTH_M, ZONE_HALF_WIDTH_M, 0.001)
 _ZONE_RGBA = (0.8, 0.78, 0.72, 1.0)
+_SLIDER_FRICTION = (0.5, 0.005, 0.002)
+"""Friction of a slider, whatever it stands on: with the table's friction it would tip over instead of sliding."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,16 @@ class Zones(Fixture):
     def add(self, spec: mujoco.MjSpec) -> None:
         body = self.add_body(spec)
         for name, y in zip(self.point_names, (ZONE_OFFSET_Y_M, -ZONE_OFFSET_Y_M), strict=True):
-            add_box(
-                body,
-                (0, y, _ZONE_HALF_THICKNESS_M),
-                (ZONE_HALF_WIDTH_M, ZONE_HALF_WIDTH_M, _ZONE_HALF_THICKNESS_M),
-                _ZONE_RGBA,
-                contype=0,
-                conaffinity=0,
-            )
+            position = (0, y, _ZONE_HALF_SIZE_M[2])
+            add_box(body, position, _ZONE_HALF_SIZE_M, _ZONE_RGBA, contype=0, conaffinity=0)
             body.add_site(name=name, pos=(0, y, 0), size=(0.004, 0, 0), group=5)
+
+
+@dataclass(frozen=True)
+class Slider(Item):
+    """Item that slides easily and stops rolling when it lies on its side."""
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        super().add(spec)
+        geom = spec.geom(self.name)
+        geom.friction, geom.priority, geom.condim = _SLIDER_FRICTION, 1, 6

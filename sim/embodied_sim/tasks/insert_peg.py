@@ -12,7 +12,7 @@ from embodied_sim.props.peg import PEG_GRIP_HALF_SIZE_M, PEG_STANDING_Z_M
 from embodied_sim.props.pegboard import HOLE_CLEARANCE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import Task, closing_fraction, distance, is_grasped, proximity
+from embodied_sim.task import Task, closing_fraction, distance, is_grasped, proximity, reach_progress, select_subtask
 from embodied_sim.tasks.lift_cube import grasp_point
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
@@ -24,6 +24,8 @@ from embodied_sim.waypoints import (
     keep_position,
     misperceive,
     override_grip,
+    relative_to_object,
+    relative_to_point,
     relative_to_start,
     retreat_plans,
     shift_targets,
@@ -40,35 +42,24 @@ OVERCORRECTION_GAIN = 2.0
 """Gain of the expert's horizontal correction above the hole."""
 
 
-def tip_position(state: SceneState) -> FloatArray:
-    """Return the position of the tip of the named peg, [N, 3], m."""
-    tips = np.stack([state.points[peg.tip_name] for peg in PEGS], axis=1)
-    return tips[np.arange(len(state)), state.object_order[:, 0]]
-
-
 def tip_from_hole(state: SceneState) -> FloatArray:
     """Return the position of the tip of the named peg relative to the hole, [N, 3], m."""
-    return tip_position(state) - state.points["hole"]
+    tips = np.stack([state.points[peg.point_names[0]] for peg in PEGS], axis=1)
+    return tips[np.arange(len(state)), state.object_order[:, 0]] - state.points["hole"]
 
 
 def lower_tip(depth: float, gain: float = 1.0) -> Target:
     """Return a target that moves the tip of the named peg into the hole, wherever the fingers hold the peg.
 
-    Args:
-        depth: Depth in the hole, m; negative is above it.
-        gain: Gain of the horizontal correction; the arm stops about 2 mm short of its command.
+    `depth` is that in the hole, m; negative is above it. `gain` is that of the horizontal correction: the arm stops
+    about 2 mm short of its command.
     """
     axis_gains = np.array([gain, gain, 1.0])
     return lambda state, _: state.tool_pos - axis_gains * tip_from_hole(state) - np.array([0.0, 0.0, depth])
 
 
-def above_peg(state: SceneState, _: FloatArray) -> FloatArray:
-    """Target 8 cm above the grip of the named peg."""
-    return state.object_position() + np.array([0.0, 0.0, 0.08])
-
-
 PICK_PLAN: Plan = (
-    Waypoint(above_peg, GRIP_OPEN, tolerance=0.02),
+    Waypoint(relative_to_object(z=0.08), GRIP_OPEN, tolerance=0.02),
     Waypoint(grasp_point, GRIP_OPEN, tolerance=0.01, timeout_steps=15),
     Waypoint(keep_position, GRIP_CLOSED, hold_steps=4),
 )
@@ -89,14 +80,12 @@ END_WAYPOINT = hold_forever(GRIP_OPEN)
 FULL_PLAN: Plan = (*PICK_PLAN, *CARRY_PLAN, *INSERT_PLAN, *RELEASE_PLAN, END_WAYPOINT)
 
 
-def above_hole(height: float) -> Target:
-    """Return the target of a tool that would hold a peg with its tip `height` m above the hole."""
-    return lambda state, _: state.points["hole"] + np.array([0.0, 0.0, height + PEG_STANDING_Z_M])
-
-
 BLIND_INSERT_PLAN: Plan = (
     CARRY_PLAN[0],
-    *(Waypoint(above_hole(height), GRIP_CLOSED, tolerance=0.01) for height in (0.06, 0.015, -0.024)),
+    *(
+        Waypoint(relative_to_point("hole", z=height + PEG_STANDING_Z_M), GRIP_CLOSED, tolerance=0.01)
+        for height in (0.06, 0.015, -0.024)
+    ),
     *RELEASE_PLAN,
     END_WAYPOINT,
 )
@@ -144,20 +133,14 @@ class InsertPeg(Task):
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         offset, peg = tip_from_hole(now), now.object_position()
         is_entering = (np.abs(offset[:, :2]) < 0.004).all(axis=1) & (offset[:, 2] < CARRY_OFFSET_M[2])
-        is_held = is_grasped(now, peg, PEG_GRIP_WIDTH_M)
-        is_near = distance(now.tool_pos, peg) < 0.025
-        subtask = np.select([is_entering, is_held, is_near], [3, 2, 1], 0)
-        reach_progress = proximity(
-            distance(now.tool_pos, peg) - 0.02, distance(start.tool_pos, start.object_position()) - 0.02
-        )
         carry_progress = proximity(distance(offset, CARRY_OFFSET_M), distance(tip_from_hole(start), CARRY_OFFSET_M))
         insert_progress = (CARRY_OFFSET_M[2] - offset[:, 2]) / (CARRY_OFFSET_M[2] + MIN_INSERTION_DEPTH_M)
-        fraction = np.select(
-            [is_entering, is_held, is_near],
-            [insert_progress, carry_progress, closing_fraction(now.gripper_opening, PEG_GRIP_WIDTH_M)],
-            reach_progress,
+        return select_subtask(
+            reach_progress(now, start, SceneState.object_position),
+            (distance(now.tool_pos, peg) < 0.025, closing_fraction(now.gripper_opening, PEG_GRIP_WIDTH_M)),
+            (is_grasped(now, peg, PEG_GRIP_WIDTH_M), carry_progress),
+            (is_entering, insert_progress),
         )
-        return subtask, np.clip(fraction, 0.0, 1.0)
 
     def success(self, now: SceneState) -> np.ndarray:
         offset = tip_from_hole(now)
@@ -170,39 +153,29 @@ class InsertPeg(Task):
         return retreat_plans(GRIP_OPEN)
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
-        carry_plan = (*PICK_PLAN, *CARRY_PLAN)
+        carry_plan, release = (*PICK_PLAN, *CARRY_PLAN), (*RELEASE_PLAN, END_WAYPOINT)
         partial_plans = tuple((*carry_plan, *INSERT_PLAN[:n]) for n in (1, 2, 3))
+        hold = Waypoint(keep_position, GRIP_CLOSED, hold_steps=6)
         pull_out = (Waypoint(lower_tip(-0.05), GRIP_CLOSED, tolerance=0.01), hold_forever(GRIP_CLOSED))
-        miss_offsets = ((0.045, 0.0), (-0.045, 0.0), (0.0, 0.045), (0.0, -0.045), (-0.1, 0.0), (0.0, -0.1))
+        offsets = ((0.045, 0.0), (-0.045, 0.0), (0.0, 0.045), (0.0, -0.045), (-0.1, 0.0), (0.0, -0.1))
+        pick_offsets = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.075))
         return {
-            "stall": (
-                *(stall_after(FULL_PLAN, n) for n in (1, 2, 3, 4, 5, 6)),
-                *(stall_after(plan, len(plan)) for plan in partial_plans),
-            ),
+            "stall": (*(stall_after(FULL_PLAN, n) for n in (1, 2, 3, 4, 5, 6)), *map(stall_after, partial_plans)),
             "drop": (
-                (*PICK_PLAN, CARRY_PLAN[0], *RELEASE_PLAN, END_WAYPOINT),
-                *(
-                    (*PICK_PLAN, CARRY_PLAN[0], *shift_targets((CARRY_PLAN[1],), x, y), *RELEASE_PLAN, END_WAYPOINT)
-                    for x, y in miss_offsets
-                ),
+                (*PICK_PLAN, CARRY_PLAN[0], *release),
+                *((*PICK_PLAN, CARRY_PLAN[0], *shift_targets((CARRY_PLAN[1],), x, y), *release) for x, y in offsets),
             ),
             "undo": (
-                (*carry_plan, *INSERT_PLAN, Waypoint(keep_position, GRIP_CLOSED, hold_steps=6), *pull_out),
+                (*carry_plan, *INSERT_PLAN, hold, *pull_out),
                 *((*plan, *pull_out) for plan in partial_plans),
             ),
             "wrong_object": (
                 misperceive(FULL_PLAN),
-                *(misperceive((*plan, *RELEASE_PLAN, END_WAYPOINT)) for plan in partial_plans[1:]),
+                *(misperceive((*plan, *release)) for plan in partial_plans[1:]),
             ),
             "miss": (
-                *(
-                    (*PICK_PLAN, *shift_targets((*CARRY_PLAN, *INSERT_PLAN), x, y), *RELEASE_PLAN, END_WAYPOINT)
-                    for x, y in miss_offsets
-                ),
-                *(
-                    (*shift_targets(PICK_PLAN, x, y), *BLIND_INSERT_PLAN)
-                    for x, y in ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.075))
-                ),
+                *((*PICK_PLAN, *shift_targets((*CARRY_PLAN, *INSERT_PLAN), x, y), *release) for x, y in offsets),
+                *((*shift_targets(PICK_PLAN, x, y), *BLIND_INSERT_PLAN) for x, y in pick_offsets),
                 *(override_grip((*PICK_PLAN, *BLIND_INSERT_PLAN), grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
             ),
         }

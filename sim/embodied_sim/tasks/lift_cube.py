@@ -10,7 +10,15 @@ from embodied_sim.control import FloatArray
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import ITEM_WIDTH_M, closing_fraction, distance, is_grasped, proximity
+from embodied_sim.task import (
+    ITEM_WIDTH_M,
+    Task,
+    closing_fraction,
+    distance,
+    is_grasped,
+    reach_progress,
+    select_subtask,
+)
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
@@ -20,27 +28,18 @@ from embodied_sim.waypoints import (
     hold_forever,
     keep_position,
     misperceive,
-    override_grip,
+    miss_plans,
+    relative_to_object,
     relative_to_start,
-    shift_targets,
     stall_after,
 )
 
 LIFT_HEIGHT_M = 0.12
 """Minimum height of a lifted cube above the table, m."""
-_GRASP_OFFSET_M = np.array([0.0, 0.0, -0.002])
 
-
-def above_cube(state: SceneState, _: FloatArray) -> FloatArray:
-    """Target 10 cm above the named cube."""
-    return state.object_position() + np.array([0.0, 0.0, 0.1])
-
-
-def grasp_point(state: SceneState, _: FloatArray) -> FloatArray:
-    """Target at which the fingers grasp the named cube."""
-    return state.object_position() + _GRASP_OFFSET_M
-
-
+above_cube = relative_to_object(z=0.1)
+grasp_point = relative_to_object(z=-0.002)
+"""Target at which the fingers grasp the named cube."""
 PICK_PLAN: Plan = (
     Waypoint(above_cube, GRIP_OPEN, tolerance=0.02),
     Waypoint(grasp_point, GRIP_OPEN, tolerance=0.01),
@@ -54,6 +53,13 @@ def raise_by(height: float) -> Plan:
 
 
 LIFT_PLAN: Plan = (*raise_by(0.17), hold_forever(GRIP_CLOSED))
+PUT_DOWN_PLAN: Plan = (
+    *LIFT_PLAN[:-1],
+    Waypoint(keep_position, GRIP_CLOSED, hold_steps=6),
+    Waypoint(relative_to_start(z=-0.17), GRIP_CLOSED, tolerance=0.02, timeout_steps=12),
+    Waypoint(keep_position, GRIP_OPEN, hold_steps=3),
+)
+"""Lift the cube, then put it down again."""
 
 
 @register
@@ -91,58 +97,33 @@ class LiftCube(CabinetTask):
         "lay the {color} block down",
     )
 
+    named_bodies = Task.named_bodies
+
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         cube = now.object_position()
-        height = cube[:, 2] - ITEM_HALF_SIZE_M
-        is_held = is_grasped(now, cube, ITEM_WIDTH_M)
-        is_near = distance(now.tool_pos, cube) < 0.025
-        subtask = np.where(is_held, 2, np.where(is_near, 1, 0))
-        reach_progress = proximity(
-            distance(now.tool_pos, cube) - 0.02, distance(start.tool_pos, start.object_position()) - 0.02
+        return select_subtask(
+            reach_progress(now, start, SceneState.object_position),
+            (distance(now.tool_pos, cube) < 0.025, closing_fraction(now.gripper_opening, ITEM_WIDTH_M)),
+            (is_grasped(now, cube, ITEM_WIDTH_M), (cube[:, 2] - ITEM_HALF_SIZE_M) / LIFT_HEIGHT_M),
         )
-        fraction = np.select(
-            [is_held, is_near],
-            [height / LIFT_HEIGHT_M, closing_fraction(now.gripper_opening, ITEM_WIDTH_M)],
-            reach_progress,
-        )
-        return subtask, fraction
 
     def success(self, now: SceneState) -> np.ndarray:
-        return (now.object_position()[:, 2] - ITEM_HALF_SIZE_M > LIFT_HEIGHT_M) & is_grasped(
-            now, now.object_position(), ITEM_WIDTH_M
-        )
+        cube = now.object_position()
+        return (cube[:, 2] - ITEM_HALF_SIZE_M > LIFT_HEIGHT_M) & is_grasped(now, cube, ITEM_WIDTH_M)
 
     def expert_plan(self) -> Plan:
         return LIFT_PLAN
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
-        lower_waypoints = (
-            Waypoint(relative_to_start(z=-0.17), GRIP_CLOSED, tolerance=0.02, timeout_steps=12),
-            Waypoint(keep_position, GRIP_OPEN, hold_steps=3),
-        )
-        leave_waypoints = (Waypoint(relative_to_start(x=-0.05, z=0.12), GRIP_OPEN), hold_forever(GRIP_OPEN))
+        release = Waypoint(keep_position, GRIP_OPEN, hold_steps=4)
+        leave = (Waypoint(relative_to_start(x=-0.05, z=0.12), GRIP_OPEN), hold_forever(GRIP_OPEN))
         return {
             "stall": (
                 *(stall_after(LIFT_PLAN, n) for n in (1, 2, 3)),
                 *(stall_after(raise_by(z), 4) for z in (0.03, 0.06, 0.085, 0.1)),
             ),
-            "drop": tuple(
-                (*raise_by(z), Waypoint(keep_position, GRIP_OPEN, hold_steps=4), *leave_waypoints)
-                for z in (0.05, 0.08, 0.1, 0.17)
-            ),
-            "undo": (
-                (
-                    *LIFT_PLAN[:-1],
-                    Waypoint(keep_position, GRIP_CLOSED, hold_steps=6),
-                    *lower_waypoints,
-                    *leave_waypoints,
-                ),
-            ),
+            "drop": tuple((*raise_by(z), release, *leave) for z in (0.05, 0.08, 0.1, 0.17)),
+            "undo": ((*PUT_DOWN_PLAN, *leave),),
             "wrong_object": (misperceive(LIFT_PLAN),),
-            "miss": (
-                *(shift_targets(LIFT_PLAN, x, y) for x, y in ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07), (0.0, -0.07))),
-                *(shift_targets(LIFT_PLAN, z=z) for z in (0.05, 0.08)),
-                *(override_grip(LIFT_PLAN, grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
-                override_grip(LIFT_PLAN, GRIP_OPEN, first_waypoint=3),
-            ),
+            "miss": miss_plans(LIFT_PLAN, ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07), (0.0, -0.07))),
         }

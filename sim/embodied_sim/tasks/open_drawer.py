@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
-from embodied_sim.layout import Layout
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import closing_fraction, distance, proximity
+from embodied_sim.task import closing_fraction, distance, reach_progress, select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.tasks.lift_cube import LIFT_PLAN
 from embodied_sim.waypoints import (
@@ -20,11 +19,10 @@ from embodied_sim.waypoints import (
     Waypoint,
     hold_forever,
     keep_position,
-    override_grip,
+    miss_plans,
     relative_to_point,
     relative_to_start,
     retreat_plans,
-    shift_targets,
     stall_after,
 )
 
@@ -33,19 +31,15 @@ OPEN_DRAWER_M = 0.13
 KNOB_NECK_WIDTH_M = 0.016
 """Thickness of the knob's neck, m."""
 
-
-above_knob = relative_to_point("knob", z=0.1)
-knob_grasp_point = relative_to_point("knob")
-"""Target at which the fingers grasp the knob."""
 GRASP_KNOB_PLAN: Plan = (
-    Waypoint(above_knob, GRIP_OPEN, tolerance=0.02),
-    Waypoint(knob_grasp_point, GRIP_OPEN, tolerance=0.008),
+    Waypoint(relative_to_point("knob", z=0.1), GRIP_OPEN, tolerance=0.02),
+    Waypoint(relative_to_point("knob"), GRIP_OPEN, tolerance=0.008),
     Waypoint(keep_position, GRIP_CLOSED, hold_steps=4),
 )
-PULL_PLAN: Plan = (
-    *GRASP_KNOB_PLAN,
-    Waypoint(relative_to_start(x=-0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=25),
-)
+PULL_WAYPOINT = Waypoint(relative_to_start(x=-0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=25)
+PULL_PLAN: Plan = (*GRASP_KNOB_PLAN, PULL_WAYPOINT)
+PUSH_SHUT_WAYPOINT = Waypoint(relative_to_start(x=0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=20)
+"""Push the drawer back with the knob still grasped."""
 RELEASE_PLAN: Plan = (
     Waypoint(keep_position, GRIP_OPEN, hold_steps=3),
     Waypoint(relative_to_start(z=0.12), GRIP_OPEN, tolerance=0.02),
@@ -103,24 +97,15 @@ class OpenDrawer(CabinetTask):
     )
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        is_pulled = now.joints["drawer"] > 0.015
-        is_near = distance(now.tool_pos, now.points["knob"]) < 0.02
-        subtask = np.where(is_pulled, 2, np.where(is_near, 1, 0))
-        reach_progress = proximity(
-            distance(now.tool_pos, now.points["knob"]) - 0.015, distance(start.tool_pos, start.points["knob"]) - 0.015
+        opening, is_near = now.joints["drawer"], distance(now.tool_pos, now.points["knob"]) < 0.02
+        return select_subtask(
+            reach_progress(now, start, lambda state: state.points["knob"], margin=0.015),
+            (is_near, closing_fraction(now.gripper_opening, KNOB_NECK_WIDTH_M)),
+            (opening > 0.015, opening / OPEN_DRAWER_M),
         )
-        fraction = np.select(
-            [is_pulled, is_near],
-            [now.joints["drawer"] / OPEN_DRAWER_M, closing_fraction(now.gripper_opening, KNOB_NECK_WIDTH_M)],
-            reach_progress,
-        )
-        return subtask, fraction
 
     def success(self, now: SceneState) -> np.ndarray:
         return now.joints["drawer"] > OPEN_DRAWER_M
-
-    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
-        return ("drawer",)
 
     def expert_plan(self) -> Plan:
         return (*PULL_PLAN, hold_forever(GRIP_CLOSED))
@@ -134,26 +119,11 @@ class OpenDrawer(CabinetTask):
             (*GRASP_KNOB_PLAN, Waypoint(relative_to_start(x=-x), GRIP_CLOSED, tolerance=0.015))
             for x in (0.04, 0.07, 0.1, 0.12)
         )
-        push_shut = Waypoint(relative_to_start(x=0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=20)
+        miss_offsets = ((-0.07, 0.0), (-0.05, 0.0), (-0.02, -0.07), (-0.02, 0.08), (0.0, -0.05), (0.0, 0.05))
         return {
-            "stall": (
-                *(stall_after(PULL_PLAN, n) for n in (1, 2, 3)),
-                *(stall_after(plan, 4) for plan in partial_pulls),
-            ),
+            "stall": (*(stall_after(PULL_PLAN, n) for n in (1, 2, 3)), *map(stall_after, partial_pulls)),
             "drop": tuple((*plan, *RELEASE_PLAN, end) for plan in partial_pulls),
-            "undo": (
-                (*PULL_PLAN, push_shut, *RELEASE_PLAN, end),
-                *((*plan, push_shut, *RELEASE_PLAN, end) for plan in partial_pulls),
-            ),
+            "undo": tuple((*plan, PUSH_SHUT_WAYPOINT, *RELEASE_PLAN, end) for plan in (PULL_PLAN, *partial_pulls)),
             "wrong_object": (LIFT_PLAN,),
-            "miss": (
-                *(
-                    shift_targets(PULL_PLAN, x, y)
-                    for x, y in ((-0.07, 0.0), (-0.05, 0.0), (-0.02, -0.07), (-0.02, 0.08))
-                ),
-                *(shift_targets(PULL_PLAN, y=y) for y in (-0.05, 0.05)),
-                *(shift_targets(PULL_PLAN, z=z) for z in (0.05, 0.07)),
-                *(override_grip(PULL_PLAN, grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
-                override_grip(PULL_PLAN, GRIP_OPEN, first_waypoint=3),
-            ),
+            "miss": miss_plans(PULL_PLAN, miss_offsets, above=(0.05, 0.07)),
         }

@@ -9,6 +9,7 @@ import numpy as np
 from embodied_sim.control import FloatArray
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.task import select_subtask
 from embodied_sim.tasks.cabinet import chain_templates
 from embodied_sim.tasks.close_drawer import CLOSED_DRAWER_M, CloseDrawer
 from embodied_sim.tasks.cube_in_drawer import CubeInDrawer, closing_progress
@@ -32,9 +33,8 @@ class OpenPlaceClose(CubeInDrawer):
         _, open_progress = opening.progress(now, start)
         # Reaching for the cube starts where the drawer was released.
         _, place_progress = placing.progress(now, replace(start, tool_pos=now.points["knob"]))
-        subtask = np.select([is_placed, is_open], [2, 1], 0)
-        return subtask, np.select(
-            [is_placed, is_open], [closing_progress(now, CLOSED_DRAWER_M), place_progress], open_progress
+        return select_subtask(
+            open_progress, (is_open, place_progress), (is_placed, closing_progress(now, CLOSED_DRAWER_M))
         )
 
     def success(self, now: SceneState) -> np.ndarray:

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from embodied_sim.control import FloatArray
-from embodied_sim.layout import Layout
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.task import select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask, chain_templates
 from embodied_sim.tasks.cube_in_drawer import OPENING_PLAN
-from embodied_sim.tasks.lift_cube import LIFT_PLAN, LiftCube, raise_by
-from embodied_sim.tasks.open_drawer import PULL_PLAN, RELEASE_PLAN, OpenDrawer
+from embodied_sim.tasks.lift_cube import LIFT_PLAN, PUT_DOWN_PLAN, LiftCube, raise_by
+from embodied_sim.tasks.open_drawer import PULL_PLAN, PUSH_SHUT_WAYPOINT, RELEASE_PLAN, OpenDrawer
 from embodied_sim.tasks.place_in_drawer import CUBE_MISS_OFFSETS_M
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
@@ -32,8 +32,6 @@ from embodied_sim.waypoints import (
 
 SUBGOALS = (OpenDrawer(), LiftCube())
 FULL_PLAN: Plan = (*OPENING_PLAN, *LIFT_PLAN)
-PUSH_BACK_WAYPOINT = Waypoint(relative_to_start(x=0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=20)
-"""Push the drawer back with the knob still grasped."""
 
 
 @register
@@ -50,45 +48,29 @@ class OpenThenLift(CabinetTask):
         is_open, (_, open_progress) = opening.success(now), opening.progress(now, start)
         # Reaching for the cube starts where the drawer was released.
         _, lift_progress = lifting.progress(now, replace(start, tool_pos=now.points["knob"]))
-        return np.where(is_open, 1, 0), np.where(is_open, lift_progress, open_progress)
+        return select_subtask(open_progress, (is_open, lift_progress))
 
     def success(self, now: SceneState) -> np.ndarray:
         return np.logical_and.reduce([subgoal.success(now) for subgoal in SUBGOALS])
-
-    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
-        return ("drawer", *super().named_bodies(layout))
 
     def expert_plan(self) -> Plan:
         return FULL_PLAN
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
-        end = hold_forever(GRIP_OPEN)
-        lower_waypoints = (
-            Waypoint(relative_to_start(z=-0.17), GRIP_CLOSED, tolerance=0.02, timeout_steps=12),
-            Waypoint(keep_position, GRIP_OPEN, hold_steps=3),
-        )
+        end, release = hold_forever(GRIP_OPEN), Waypoint(keep_position, GRIP_OPEN, hold_steps=4)
         partial_pull = Waypoint(relative_to_start(x=-0.1), GRIP_CLOSED, tolerance=0.015)
         return {
             "stall": (
                 *(stall_after(FULL_PLAN, n) for n in (2, 4, 6, 8, 9)),
-                *(stall_after((*OPENING_PLAN, *raise_by(z)), len(FULL_PLAN) - 1) for z in (0.03, 0.06, 0.1)),
+                *(stall_after((*OPENING_PLAN, *raise_by(z))) for z in (0.03, 0.06, 0.1)),
             ),
             "drop": (
-                *(
-                    (*OPENING_PLAN, *raise_by(z), Waypoint(keep_position, GRIP_OPEN, hold_steps=4), end)
-                    for z in (0.05, 0.1, 0.17)
-                ),
+                *((*OPENING_PLAN, *raise_by(z), release, end) for z in (0.05, 0.1, 0.17)),
                 (*PULL_PLAN[:-1], partial_pull, *RELEASE_PLAN, *LIFT_PLAN),
             ),
             "undo": (
-                (*PULL_PLAN, PUSH_BACK_WAYPOINT, *RELEASE_PLAN, *LIFT_PLAN),
-                (
-                    *OPENING_PLAN,
-                    *LIFT_PLAN[:-1],
-                    Waypoint(keep_position, GRIP_CLOSED, hold_steps=6),
-                    *lower_waypoints,
-                    end,
-                ),
+                (*PULL_PLAN, PUSH_SHUT_WAYPOINT, *RELEASE_PLAN, *LIFT_PLAN),
+                (*OPENING_PLAN, *PUT_DOWN_PLAN, end),
             ),
             "wrong_object": (misperceive(FULL_PLAN), LIFT_PLAN),
             "miss": (

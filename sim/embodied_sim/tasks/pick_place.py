@@ -1,16 +1,26 @@
-"""Shared by pick-and-place tasks: plans and progress."""
+"""Shared by pick-and-place tasks: plans, progress and a base class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.state import SceneState
-from embodied_sim.task import ITEM_WIDTH_M, closing_fraction, distance, is_grasped, proximity
+from embodied_sim.task import (
+    ITEM_WIDTH_M,
+    Task,
+    closing_fraction,
+    distance,
+    is_grasped,
+    reach_progress,
+    select_subtask,
+)
 from embodied_sim.tasks.lift_cube import PICK_PLAN
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
@@ -18,8 +28,11 @@ from embodied_sim.waypoints import (
     Plan,
     Waypoint,
     keep_position,
+    misperceive,
+    miss_plans,
     override_grip,
     relative_to_start,
+    retreat_plans,
     shift_targets,
     stall_after,
 )
@@ -63,11 +76,6 @@ def place_plan(target_fn: TargetFn, x: float = 0.0, y: float = 0.0) -> Plan:
     return (*PICK_UP_PLAN, move_above(target_fn, x=x, y=y), lower_to(target_fn, x=x, y=y), *LEAVE_PLAN)
 
 
-def then_stall(plan: Plan) -> Plan:
-    """Follow the plan, then hold the pose."""
-    return stall_after(plan, len(plan))
-
-
 def undo_plan(target_fn: TargetFn) -> Plan:
     """Put the named object at the target, then pick it up again and put it on the table."""
     table_waypoints = (
@@ -88,14 +96,14 @@ def drop_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
     )
 
 
-def miss_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
+def place_miss_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
     """Return plans with all motions but without the object: next to it, above it, open, closed, or releasing."""
     full_plan = place_plan(target_fn)
+    carry_plan = full_plan[len(PICK_PLAN) :]
     return (
-        *((*shift_targets(PICK_PLAN, x, y), *full_plan[len(PICK_PLAN) :]) for x, y in MISS_OFFSETS_M),
-        *((*shift_targets(PICK_PLAN, z=z), *full_plan[len(PICK_PLAN) :]) for z in (0.05, 0.08)),
-        *(override_grip(full_plan, grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
-        override_grip(full_plan, GRIP_OPEN, first_waypoint=len(PICK_PLAN)),
+        *((*shift_targets(PICK_PLAN, x, y), *carry_plan) for x, y in MISS_OFFSETS_M),
+        *((*shift_targets(PICK_PLAN, z=z), *carry_plan) for z in (0.05, 0.08)),
+        *miss_plans(full_plan, beside=(), above=()),
     )
 
 
@@ -120,30 +128,74 @@ def remaining_distance(position: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def pick_place_subtask(
-    now: SceneState, start: SceneState, role: int, target: FloatArray, start_target: FloatArray, max_distance: float
+    now: SceneState, start: SceneState, target_fn: TargetFn, max_distance: float
 ) -> tuple[np.ndarray, FloatArray]:
-    """Return subtask (0 reach, 1 grasp, 2 place; int64 [N]) and completed fraction [N] of one object.
+    """Return subtask (0 reach, 1 grasp, 2 place; int64 [N]) and completed fraction [N] of the named object.
 
-    Args:
-        now: Current state.
-        start: State at the start of the episode.
-        role: Role of the object.
-        target: Current target of the object, [N, 3], m.
-        start_target: Target at the start, [N, 3], m.
-        max_distance: See `is_at_rest`.
+    `max_distance` is that of `is_at_rest`.
     """
-    position, start_position = now.object_position(role), start.object_position(role)
+    position, start_position, target = now.object_position(), start.object_position(), target_fn(now)
     is_placed = is_at_rest(position, target, max_distance)
-    is_carrying = is_placed | is_grasped(now, position, ITEM_WIDTH_M)
-    is_near = distance(now.tool_pos, position) < 0.025
-    reach_progress = proximity(distance(now.tool_pos, position) - 0.02, distance(start.tool_pos, start_position) - 0.02)
-    carry_progress = 1.0 - remaining_distance(position, target) / remaining_distance(start_position, start_target)
+    carry_progress = 1.0 - remaining_distance(position, target) / remaining_distance(start_position, target_fn(start))
     open_fraction = np.clip((now.gripper_opening - ITEM_WIDTH_M) / (0.08 - ITEM_WIDTH_M), 0.0, 1.0)
     release_progress = np.where(is_released(now, position), 1.0, open_fraction)
-    subtask = np.select([is_carrying, is_near], [2, 1], 0)
-    fraction = np.select(
-        [is_placed, is_carrying, is_near],
-        [0.9 + 0.1 * release_progress, 0.9 * carry_progress, closing_fraction(now.gripper_opening, ITEM_WIDTH_M)],
-        reach_progress,
+    place_progress = np.where(is_placed, 0.9 + 0.1 * release_progress, 0.9 * carry_progress)
+    return select_subtask(
+        reach_progress(now, start, SceneState.object_position),
+        (distance(now.tool_pos, position) < 0.025, closing_fraction(now.gripper_opening, ITEM_WIDTH_M)),
+        (is_placed | is_grasped(now, position, ITEM_WIDTH_M), place_progress),
     )
-    return subtask, np.clip(fraction, 0.0, 1.0)
+
+
+class PickPlaceTask(Task):
+    """Base class: put the named object at a target and release it."""
+
+    subtasks: ClassVar[tuple[str, ...]] = ("reach", "grasp", "place")
+    max_distance: ClassVar[float]
+    """Maximum horizontal distance of a placed object from its target, m."""
+    miss_offsets: ClassVar[tuple[tuple[float, float], ...]] = ()
+    """Offsets (x, y) from the target at which an object that is put down is not placed, m."""
+    undo_waypoints: ClassVar[Plan] = ()
+    """Waypoints that remove a placed object from its target."""
+
+    @staticmethod
+    @abstractmethod
+    def target(state: SceneState) -> FloatArray:
+        """Return the target of the center of the named object, [N, 3], m."""
+
+    def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """Return the position of the named object relative to its target."""
+        return (state.object_position() - self.target(state),)
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        return pick_place_subtask(now, start, self.target, self.max_distance)
+
+    def success(self, now: SceneState) -> np.ndarray:
+        position = now.object_position()
+        return is_at_rest(position, self.target(now), self.max_distance) & is_released(now, position)
+
+    def expert_plan(self) -> Plan:
+        return place_plan(self.target)
+
+    def post_success_plans(self) -> tuple[Plan, ...]:
+        return retreat_plans(GRIP_OPEN)
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        full_plan = place_plan(self.target)
+        return {
+            "stall": (
+                *(stall_after(full_plan, n) for n in (1, 2, 3, 4, 5, 6)),
+                stall_after((*full_plan[:5], lower_to(self.target, above=0.03))),
+            ),
+            "drop": drop_plans(self.target),
+            "undo": (
+                undo_plan(self.target),
+                (*full_plan, *self.undo_waypoints),
+                stall_after((*full_plan, *PICK_UP_PLAN)),
+            ),
+            "wrong_object": (misperceive(full_plan),),
+            "miss": (
+                *place_miss_plans(self.target),
+                *(place_plan(self.target, x, y) for x, y in self.miss_offsets),
+            ),
+        }

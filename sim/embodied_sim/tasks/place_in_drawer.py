@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
-from embodied_sim.layout import Layout
 from embodied_sim.props import Cabinet, Item
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
@@ -23,11 +22,10 @@ from embodied_sim.waypoints import (
     hold_forever,
     keep_position,
     misperceive,
-    override_grip,
+    miss_plans,
     relative_to_point,
     relative_to_start,
     retreat_plans,
-    shift_targets,
     stall_after,
 )
 
@@ -35,12 +33,6 @@ TRAY_HALF_WIDTH_M = 0.085
 """Distance from the center of the tray to that of a cube at its walls, along each axis, m."""
 MAX_CUBE_HEIGHT_M = 0.065
 """Maximum height of the center of a cube in the tray, m."""
-
-
-over_tray = relative_to_point("tray", x=-0.035, z=0.15)
-"""Above the tray, clear of its walls."""
-low_in_tray = relative_to_point("tray", x=-0.035, z=0.05)
-"""Low in the tray, with the palm still above its front."""
 
 
 def tray_floor_target(state: SceneState) -> FloatArray:
@@ -57,11 +49,12 @@ def is_in_tray(now: SceneState) -> np.ndarray:
 CARRY_PLAN: Plan = (
     *PICK_PLAN,
     Waypoint(relative_to_start(z=0.17), GRIP_CLOSED, tolerance=0.02),
-    Waypoint(over_tray, GRIP_CLOSED, tolerance=0.02),
-    Waypoint(low_in_tray, GRIP_CLOSED, tolerance=0.015, timeout_steps=12),
+    Waypoint(relative_to_point("tray", x=-0.035, z=0.15), GRIP_CLOSED, tolerance=0.02),
+    Waypoint(relative_to_point("tray", x=-0.035, z=0.05), GRIP_CLOSED, tolerance=0.015, timeout_steps=12),
     Waypoint(keep_position, GRIP_OPEN, hold_steps=3),
     Waypoint(relative_to_start(z=0.12), GRIP_OPEN, tolerance=0.02),
 )
+"""Above the tray clear of its walls, then low in it with the palm still above its front."""
 DROP_PLAN: Plan = (
     Waypoint(keep_position, GRIP_OPEN, hold_steps=4),
     Waypoint(relative_to_start(z=0.08), GRIP_OPEN, tolerance=0.02),
@@ -115,13 +108,10 @@ class PlaceInDrawer(CabinetTask):
     implied_goals = ("open the drawer",)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        return pick_place_subtask(now, start, 0, tray_floor_target(now), tray_floor_target(start), TRAY_HALF_WIDTH_M)
+        return pick_place_subtask(now, start, tray_floor_target, TRAY_HALF_WIDTH_M)
 
     def success(self, now: SceneState) -> np.ndarray:
         return is_in_tray(now) & is_released(now, now.object_position())
-
-    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
-        return ("drawer", *super().named_bodies(layout))
 
     def expert_plan(self) -> Plan:
         return (*CARRY_PLAN, hold_forever(GRIP_OPEN))
@@ -140,10 +130,5 @@ class PlaceInDrawer(CabinetTask):
             ),
             "undo": tuple((*CARRY_PLAN[:n], CARRY_PLAN[4], *AWAY_PLAN, *DROP_PLAN, end) for n in (5, 6)),
             "wrong_object": (misperceive((*CARRY_PLAN, end)),),
-            "miss": (
-                *((*shift_targets(carry_plan, x, y), *CARRY_PLAN[4:], end) for x, y in CUBE_MISS_OFFSETS_M),
-                *((*shift_targets(carry_plan, z=z), *CARRY_PLAN[4:], end) for z in (0.05, 0.08)),
-                *((*override_grip(CARRY_PLAN, grip), end) for grip in (GRIP_OPEN, GRIP_CLOSED)),
-                (*override_grip(CARRY_PLAN, GRIP_OPEN, first_waypoint=3), end),
-            ),
+            "miss": tuple((*plan, end) for plan in miss_plans(CARRY_PLAN, CUBE_MISS_OFFSETS_M, num_shifted=4)),
         }

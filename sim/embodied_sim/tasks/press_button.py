@@ -12,7 +12,7 @@ from embodied_sim.props import Button
 from embodied_sim.props.button import BUTTON_REST_Z_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import Task, distance, proximity
+from embodied_sim.task import Task, reach_progress, select_subtask
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
     GRIP_OPEN,
@@ -103,13 +103,11 @@ class PressButton(Task):
         return (press_depth(state)[:, None],)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        fingertip_offset = np.array([0.0, 0.0, FINGERTIP_OFFSET_M])
-        reach_progress = proximity(
-            distance(now.tool_pos, now.object_position() + fingertip_offset) - 0.01,
-            distance(start.tool_pos, start.object_position() + fingertip_offset) - 0.01,
+        offset, depth = np.array([0.0, 0.0, FINGERTIP_OFFSET_M]), press_depth(now)
+        return select_subtask(
+            reach_progress(now, start, lambda state: state.object_position() + offset, margin=0.01),
+            (depth > 0.002, depth / PRESSED_DEPTH_M),
         )
-        is_pressed = press_depth(now) > 0.002
-        return np.where(is_pressed, 1, 0), np.where(is_pressed, press_depth(now) / PRESSED_DEPTH_M, reach_progress)
 
     def success(self, now: SceneState) -> np.ndarray:
         return press_depth(now) > PRESSED_DEPTH_M
@@ -121,30 +119,20 @@ class PressButton(Task):
         return PRESS_PLAN
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
-        slip_waypoints = tuple(
-            Waypoint(relative_to_start(x, y), GRIP_CLOSED, tolerance=0.02)
-            for x, y in ((-0.07, 0.0), (0.0, 0.07), (0.0, -0.07))
-        )
         leave_waypoints = (Waypoint(relative_to_start(z=0.08), GRIP_CLOSED, tolerance=0.02), END_WAYPOINT)
-        partial_depths = (0.005, 0.009, 0.013)
+        partial_presses = tuple(map(press_by, (0.005, 0.009, 0.013)))
+        slip_offsets = ((-0.07, 0.0), (0.0, 0.07), (0.0, -0.07))
+        slip_waypoints = [Waypoint(relative_to_start(x, y), GRIP_CLOSED, tolerance=0.02) for x, y in slip_offsets]
         miss_offsets = ((-0.065, 0.0), (0.065, 0.0), (0.0, 0.075), (0.0, -0.075))
         return {
-            "stall": (
-                *(stall_after(PRESS_PLAN, n) for n in (1, 2)),
-                *(stall_after(press_by(target_depth), 3) for target_depth in partial_depths),
-            ),
-            "drop": tuple(
-                (*press_by(target_depth), slip_waypoint, *leave_waypoints)
-                for target_depth in partial_depths
-                for slip_waypoint in slip_waypoints
-            ),
-            "undo": (
-                *((*press_by(target_depth), *leave_waypoints) for target_depth in (*partial_depths, 0.04)),
-                (*press_by(0.04, hold_steps=6), *leave_waypoints),
+            "stall": (*(stall_after(PRESS_PLAN, n) for n in (1, 2)), *map(stall_after, partial_presses)),
+            "drop": tuple((*plan, slip, *leave_waypoints) for plan in partial_presses for slip in slip_waypoints),
+            "undo": tuple(
+                (*plan, *leave_waypoints) for plan in (*partial_presses, press_by(0.04), press_by(0.04, hold_steps=6))
             ),
             "wrong_object": (
                 misperceive(PRESS_PLAN),
-                *((*misperceive(press_by(target_depth)), END_WAYPOINT) for target_depth in partial_depths),
+                *((*misperceive(plan), END_WAYPOINT) for plan in partial_presses),
             ),
             "miss": (
                 *(shift_targets(PRESS_PLAN, x, y) for x, y in miss_offsets),

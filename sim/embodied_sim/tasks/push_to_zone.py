@@ -13,8 +13,8 @@ from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.props.zones import ZONE_OFFSET_Y_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import Task, distance, proximity
-from embodied_sim.tasks.pick_place import LEAVE_PLAN, PICK_UP_PLAN, then_stall
+from embodied_sim.task import Task, distance, proximity, reach_progress, select_subtask
+from embodied_sim.tasks.pick_place import LEAVE_PLAN, PICK_UP_PLAN
 from embodied_sim.tasks.pushing import (
     PUSH_HEIGHT_M,
     RETREAT_WAYPOINT,
@@ -95,18 +95,15 @@ class PushToZone(Task):
         return (state.object_position() - zone_target(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        distance_left, start_distance = (
-            np.abs(offset_to_zone(now)).sum(axis=1),
-            np.abs(offset_to_zone(start)).sum(axis=1),
-        )
-        push_start, initial_push_start = (beside_object(PUSH_HEIGHT_M)(state, state.tool_pos) for state in (now, start))
-        is_ready = distance(now.tool_pos, push_start) < 0.025
-        subtask = np.where(is_ready | (distance_left < start_distance - 0.01), 1, 0)
-        reach_progress = proximity(
-            distance(now.tool_pos, push_start) - 0.02, distance(start.tool_pos, initial_push_start) - 0.02
-        )
-        return subtask, np.where(
-            subtask == 1, proximity(distance_left - ZONE_TOLERANCE_M, start_distance - ZONE_TOLERANCE_M), reach_progress
+        remaining, start_distance = (np.abs(offset_to_zone(state)).sum(axis=1) for state in (now, start))
+
+        def push_start(state: SceneState) -> FloatArray:
+            return beside_object(PUSH_HEIGHT_M)(state, state.tool_pos)
+
+        is_ready = distance(now.tool_pos, push_start(now)) < 0.025
+        push_progress = proximity(remaining - ZONE_TOLERANCE_M, start_distance - ZONE_TOLERANCE_M)
+        return select_subtask(
+            reach_progress(now, start, push_start), (is_ready | (remaining < start_distance - 0.01), push_progress)
         )
 
     def success(self, now: SceneState) -> np.ndarray:
@@ -127,7 +124,7 @@ class PushToZone(Task):
         return {
             "stall": (
                 *(stall_after(FULL_PLAN, n) for n in (1, 2, 3, 5, 6)),
-                *(then_stall(push_plan(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
+                *(stall_after(push_plan(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
             ),
             "drop": (
                 *(stray_plan(x) for x in (-0.065, -0.075, -0.09, -0.14)),

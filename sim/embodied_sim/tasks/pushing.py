@@ -131,9 +131,11 @@ def push_plan(x: float = 0.0, y: float = 0.0) -> Plan:
 
 def move_to_zone(height: float, lateral_offset: float = 0.0) -> Waypoint:
     """Move the empty hand to the zone, or `lateral_offset` m to the left of it."""
-    return Waypoint(
-        lambda state, _: with_height(zone_target(state, y=lateral_offset), height), PUSH_GRIP, tolerance=0.015
-    )
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        return with_height(zone_target(state, y=lateral_offset), height)
+
+    return Waypoint(target, PUSH_GRIP, tolerance=0.015)
 
 
 def stray_plan(x: float) -> Plan:
@@ -154,16 +156,13 @@ def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
             [state.object_position()[:, 0] + x, zone_target(state)[:, 1] + y, np.full(len(state), z)]
         )
 
+    behind = target_at(-BEHIND_OFFSET_M, lateral_offset, TRAVEL_HEIGHT_M)
+    lower = Waypoint(beside_object(height), GRIP_CLOSED, tolerance=0.012, timeout_steps=12)
     return (
-        *shift_targets(push_plan()[:1], x=lateral_offset),
-        *shift_targets(
-            (Waypoint(beside_object(height), GRIP_CLOSED, tolerance=0.012, timeout_steps=12),), x=lateral_offset
-        ),
+        *shift_targets((push_plan()[0], lower), x=lateral_offset),
         Waypoint(target_at(lateral_offset, 0.0, height), GRIP_CLOSED, tolerance=0.015),
         RETREAT_WAYPOINT,
-        Waypoint(
-            target_at(-BEHIND_OFFSET_M, lateral_offset, TRAVEL_HEIGHT_M), PUSH_GRIP, tolerance=0.02, timeout_steps=15
-        ),
+        Waypoint(behind, PUSH_GRIP, tolerance=0.02, timeout_steps=15),
         Waypoint(target_at(-BEHIND_OFFSET_M, lateral_offset, height), PUSH_GRIP, tolerance=0.012, timeout_steps=12),
         move_to_zone(height, lateral_offset),
     )

@@ -12,34 +12,32 @@ from embodied_sim.props import Item, Trays
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import Task
 from embodied_sim.tasks.pick_place import (
     PICK_UP_PLAN,
+    PickPlaceTask,
     drop_plans,
-    is_at_rest,
-    is_released,
     lower_to,
-    miss_plans,
-    pick_place_subtask,
+    place_miss_plans,
     place_plan,
-    then_stall,
     undo_plan,
 )
 from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side, side_point
-from embodied_sim.waypoints import GRIP_OPEN, Plan, misperceive, retreat_plans, stall_after
-
-MAX_CENTER_DISTANCE_M = 0.06
-"""Maximum distance of an object from the center of its tray, m."""
+from embodied_sim.waypoints import Plan, misperceive, stall_after
 
 
-def tray_target(state: SceneState, *, other_tray: bool = False) -> FloatArray:
-    """Return the target of an object's center in the target tray, or in the other one, [N, 3], m."""
-    return side_point(state, "tray", other_side=other_tray) + np.array([0.0, 0.0, ITEM_HALF_SIZE_M])
+def tray_target(state: SceneState) -> FloatArray:
+    """Return the target of an object's center in the target tray, [N, 3], m."""
+    return side_point(state, "tray") + np.array([0.0, 0.0, ITEM_HALF_SIZE_M])
+
+
+def second_goal(state: SceneState) -> SceneState:
+    """Return the state with the other object named, and the other tray as its target."""
+    return state.with_swapped_objects().with_other_side()
 
 
 def sort_second(plan: Plan) -> Plan:
     """Sort the first object, then apply the plan to the other object and the other tray."""
-    return (*FIRST_PLAN, *misperceive(misperceive_side(plan)))
+    return (*FIRST_PLAN, *misperceive(plan, second_goal))
 
 
 FIRST_PLAN: Plan = place_plan(tray_target)
@@ -47,7 +45,7 @@ FULL_PLAN: Plan = sort_second(FIRST_PLAN)
 
 
 @register
-class SortTwo(Task):
+class SortTwo(PickPlaceTask):
     """Put the named object into the tray on the named side and the other object into the other tray.
 
     Left is the robot's left (y > 0).
@@ -59,6 +57,8 @@ class SortTwo(Task):
     sides = SIDE_NAMES
     subtasks = ("reach first", "grasp first", "place first", "reach second", "grasp second", "place second")
     max_episode_steps = 180
+    max_distance = 0.06
+    target = staticmethod(tray_target)
     templates = (
         "put the {color} {thing} into the {side} tray and the {other_color} {other_thing} into the other tray",
         "sort: the {color} {thing} goes into the {side} tray, the {other_color} {other_thing} into the other one",
@@ -85,46 +85,24 @@ class SortTwo(Task):
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
         """Return the positions of both objects relative to their targets."""
-        return (
-            state.object_position() - tray_target(state),
-            state.object_position(1) - tray_target(state, other_tray=True),
-        )
-
-    def is_sorted(self, now: SceneState, role: int) -> np.ndarray:
-        """Return whether the object in that role lies in its tray and is released, bool [N]."""
-        position = now.object_position(role)
-        return is_at_rest(position, tray_target(now, other_tray=role == 1), MAX_CENTER_DISTANCE_M) & is_released(
-            now, position
-        )
+        return (*super().extra_observation(state), *super().extra_observation(second_goal(state)))
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        first, second = (
-            pick_place_subtask(
-                now,
-                start,
-                role,
-                tray_target(now, other_tray=other_tray),
-                tray_target(start, other_tray=other_tray),
-                MAX_CENTER_DISTANCE_M,
-            )
-            for role, other_tray in ((0, False), (1, True))
-        )
-        first_done = self.is_sorted(now, 0)
-        return np.where(first_done, 3 + second[0], first[0]), np.where(first_done, second[1], first[1])
+        first, first_fraction = super().current_subtask(now, start)
+        second, second_fraction = super().current_subtask(second_goal(now), second_goal(start))
+        first_done = super().success(now)
+        return np.where(first_done, 3 + second, first), np.where(first_done, second_fraction, first_fraction)
 
     def success(self, now: SceneState) -> np.ndarray:
-        return self.is_sorted(now, 0) & self.is_sorted(now, 1)
+        return super().success(now) & super().success(second_goal(now))
 
     def expert_plan(self) -> Plan:
         return FULL_PLAN
 
-    def post_success_plans(self) -> tuple[Plan, ...]:
-        return retreat_plans(GRIP_OPEN)
-
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
         undo_waypoints = (*PICK_UP_PLAN, *undo_plan(tray_target)[len(FIRST_PLAN) + len(PICK_UP_PLAN) :])
-        high_plan = then_stall((*FIRST_PLAN[:5], lower_to(tray_target, above=0.04)))
-        near_plan = (*place_plan(tray_target, -0.13, 0.0),)
+        high_plan = stall_after((*FIRST_PLAN[:5], lower_to(tray_target, above=0.04)))
+        near_plan, misses = place_plan(tray_target, -0.13, 0.0), place_miss_plans(tray_target)
         return {
             "stall": (
                 *(stall_after(FULL_PLAN, n) for n in (2, 4, 6, 8, 9, 11, 13, 14)),
@@ -136,7 +114,7 @@ class SortTwo(Task):
                 (*FIRST_PLAN, *undo_waypoints),
                 (*FULL_PLAN, *undo_waypoints),
                 sort_second((*FIRST_PLAN, *undo_waypoints)),
-                then_stall((*FULL_PLAN, *PICK_UP_PLAN)),
+                stall_after((*FULL_PLAN, *PICK_UP_PLAN)),
             ),
             "wrong_object": (
                 misperceive_side(FULL_PLAN),
@@ -144,8 +122,8 @@ class SortTwo(Task):
                 (*place_plan(tray_target, x=-0.035), *misperceive(place_plan(tray_target, x=0.035))),
             ),
             "miss": (
-                *miss_plans(tray_target),
-                *map(sort_second, miss_plans(tray_target)),
+                *misses,
+                *map(sort_second, misses),
                 (*near_plan, *FULL_PLAN[len(FIRST_PLAN) :]),
                 sort_second(near_plan),
             ),

@@ -11,7 +11,7 @@ from embodied_sim.layout import Layout
 from embodied_sim.props import Lever
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import Task, distance, proximity
+from embodied_sim.task import Task, reach_progress, select_subtask
 from embodied_sim.tasks.sides import misperceive_side
 from embodied_sim.waypoints import (
     GRIP_CLOSED,
@@ -64,10 +64,13 @@ def sweep_through(*angles: float) -> Plan:
     return tuple(Waypoint(move_to_angle(angle), GRIP_CLOSED, timeout_steps=12) for angle in angles)
 
 
-APPROACH_PLAN: Plan = (
-    Waypoint(move_to_angle(-0.8, z=0.09), GRIP_CLOSED, tolerance=0.02),
-    Waypoint(move_to_angle(-0.8), GRIP_CLOSED),
-)
+def approach_plan(angle: float) -> Plan:
+    """Move down next to the lever at that angle around the pivot, rad."""
+    above = Waypoint(move_to_angle(angle, z=0.09), GRIP_CLOSED, tolerance=0.02)
+    return (above, Waypoint(move_to_angle(angle), GRIP_CLOSED))
+
+
+APPROACH_PLAN = approach_plan(-0.8)
 END_WAYPOINT = hold_forever(GRIP_CLOSED)
 LEAVE_PLAN: Plan = (Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.02),)
 TURN_PLAN: Plan = (*APPROACH_PLAN, *sweep_through(-0.4, 0.0, 0.4, 0.8, 1.2))
@@ -75,11 +78,7 @@ TURN_PLAN: Plan = (*APPROACH_PLAN, *sweep_through(-0.4, 0.0, 0.4, 0.8, 1.2))
 
 def push_back(angle: float) -> Plan:
     """Move down behind the lever at that angle, rad, and push it back."""
-    return (
-        Waypoint(move_to_angle(angle, z=0.09), GRIP_CLOSED, tolerance=0.02),
-        Waypoint(move_to_angle(angle), GRIP_CLOSED),
-        *sweep_through(*np.arange(angle - 0.4, 0.2, -0.4)),
-    )
+    return (*approach_plan(angle), *sweep_through(*np.arange(angle - 0.4, 0.2, -0.4)))
 
 
 @register
@@ -114,15 +113,11 @@ class TurnLever(Task):
         return (contact_point(state) - state.tool_pos, turned_angle(state)[:, None])
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        is_moving = turned_angle(now) > turned_angle(start) + 0.05
-        reach_progress = proximity(
-            distance(now.tool_pos, contact_point(now)) - 0.02, distance(start.tool_pos, contact_point(start)) - 0.02
-        )
-        turn_progress = (turned_angle(now) - turned_angle(start)) / (TURNED_ANGLE_RAD - turned_angle(start))
+        angle, start_angle = turned_angle(now), turned_angle(start)
+        turn_progress = (angle - start_angle) / (TURNED_ANGLE_RAD - start_angle)
         # A lever that was turned in the wrong direction must be turned back first.
-        return np.where(is_moving, 1, 0), np.where(
-            is_moving, turn_progress, reach_progress * np.clip(1.0 + turn_progress, 0.0, 1.0)
-        )
+        first_fraction = reach_progress(now, start, contact_point) * np.clip(1.0 + turn_progress, 0.0, 1.0)
+        return select_subtask(first_fraction, (angle > start_angle + 0.05, turn_progress))
 
     def success(self, now: SceneState) -> np.ndarray:
         return turned_angle(now) > TURNED_ANGLE_RAD
@@ -137,23 +132,17 @@ class TurnLever(Task):
         return retreat_plans(GRIP_CLOSED, 0.1)
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
-        partial_turns = tuple(
-            (*APPROACH_PLAN, *sweep_through(*angles))
-            for angles in ((-0.3, -0.1), (-0.3, 0.15), (0.0, 0.35), (0.0, 0.55))
-        )
+        partial_angles = ((-0.3, -0.1), (-0.3, 0.15), (0.0, 0.35), (0.0, 0.55))
+        partial_turns = tuple((*APPROACH_PLAN, *sweep_through(*angles)) for angles in partial_angles)
+        returns = ((TURN_PLAN, 2.1), (partial_turns[3], 1.6), (partial_turns[2], 1.4))
+        full_plan = self.expert_plan()
         return {
             "stall": (*(stall_after(TURN_PLAN, n) for n in (1, 2)), *((*plan, END_WAYPOINT) for plan in partial_turns)),
             "drop": tuple((*plan, *LEAVE_PLAN, END_WAYPOINT) for plan in partial_turns),
-            "undo": tuple(
-                (*plan, *LEAVE_PLAN, *push_back(start_angle), END_WAYPOINT)
-                for plan, start_angle in ((TURN_PLAN, 2.1), (partial_turns[3], 1.6), (partial_turns[2], 1.4))
-            ),
-            "wrong_object": (
-                misperceive_side((*TURN_PLAN, END_WAYPOINT)),
-                *(misperceive_side((*plan, END_WAYPOINT)) for plan in partial_turns[1:]),
-            ),
+            "undo": tuple((*plan, *LEAVE_PLAN, *push_back(angle), END_WAYPOINT) for plan, angle in returns),
+            "wrong_object": tuple(misperceive_side((*plan, END_WAYPOINT)) for plan in (TURN_PLAN, *partial_turns[1:])),
             "miss": (
-                *(shift_targets((*TURN_PLAN, END_WAYPOINT), z=z) for z in (0.05, 0.07)),
-                *(shift_targets((*TURN_PLAN, END_WAYPOINT), x=x) for x in (-0.1, -0.08)),
+                *(shift_targets(full_plan, z=z) for z in (0.05, 0.07)),
+                *(shift_targets(full_plan, x=x) for x in (-0.1, -0.08)),
             ),
         }
