@@ -11,13 +11,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
 from embodied_rm.metrics import paired_difference
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.paths import resolve_reward_model
+from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes
 from embodied_sim.registry import make_task
@@ -40,8 +41,7 @@ class BenchCloningConfig:
     def __post_init__(self) -> None:
         for task in self.tasks:
             make_task(task)
-        if self.num_seeds < 1:
-            raise UserError(f"num_seeds must be >= 1, got {self.num_seeds}")
+        check_minimum(self, 1, "num_seeds")
         if self.num_demonstrations < 2 or self.num_demonstrations % 2:
             raise UserError(
                 f"num_demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them are failures"
@@ -70,57 +70,36 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
     """Record and clone by every method; write the metrics and, if set, a section of the results page."""
     digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
     recipes = [make_recipe(config, *cell) for cell in product(range(config.num_seeds), config.tasks, METHODS)]
-    cell_rates = measure_cells(
-        recipes, digest, Pipeline(run, reporter), open_results_cache(config.results_page, "cloning")
-    )
-    results = list(zip(recipes, reporter.track(cell_rates, "cells", total=len(recipes)), strict=True))
-    rates = {
-        task: {
-            method: [
-                rate
-                for cell_recipe, rate in results
-                if (cell_recipe.clone_config.task, cell_recipe.method) == (task, method)
-            ]
-            for method in METHODS
-        }
-        for task in config.tasks
-    }
+    results_cache = open_results_cache(config.results_page, "cloning")
+    cell_rates = measure_cells(recipes, digest, Pipeline(run, reporter), results_cache)
+    rates: dict[str, dict[str, list[float]]] = {task: {method: [] for method in METHODS} for task in config.tasks}
+    for recipe, rate in zip(recipes, reporter.track(cell_rates, "cells", total=len(recipes)), strict=True):
+        rates[recipe.clone_config.task][recipe.method].append(rate)
     for task, rates_by_method in rates.items():
         reporter.table(task, {method: f"{fmean(cell):.3f}" for method, cell in rates_by_method.items()})
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "success": rates}})
     if config.results_page is not None:
-        write_section(
-            config.results_page,
-            "bench cloning",
-            markdown_section(config, rates, config.results_page),
-            title="Reward rules",
-        )
+        text = markdown_section(config, rates, config.results_page)
+        write_section(config.results_page, "bench cloning", text, title="Reward rules")
 
 
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:
     """Return the recipe of a cell; its paths are relative to the folder of task and seed."""
-    num_per_outcome = config.num_demonstrations // 2
+    half = config.num_demonstrations // 2
     collect_config = collect_episodes.CollectConfig(
-        tasks=(task,),
-        num_successes=num_per_outcome,
-        num_failures=num_per_outcome,
-        action_noise=0.1,
-        speed_range=(1.0, 1.0),
-        seed=seed,
+        tasks=(task,), num_successes=half, num_failures=half, action_noise=0.1, speed_range=(1.0, 1.0), seed=seed
     )
     clone_config = clone_policy.CloneCommand(
         task=task,
         data=Path("demonstrations"),
         checkpoint=config.checkpoint,
-        num_demonstrations=num_per_outcome if method == SUCCESSES_ONLY else config.num_demonstrations,
+        num_demonstrations=half if method == SUCCESSES_ONLY else config.num_demonstrations,
+        include_failures=method != SUCCESSES_ONLY,
+        reward_weighted=method == REWARD_WEIGHTED,
         eval_episodes=config.eval_episodes,
         seed=seed,
     )
-    return CloningRecipe(
-        method,
-        collect_config,
-        replace(clone_config, include_failures=method != SUCCESSES_ONLY, reward_weighted=method == REWARD_WEIGHTED),
-    )
+    return CloningRecipe(method, collect_config, clone_config)
 
 
 def measure_cells(
@@ -131,31 +110,26 @@ def measure_cells(
         clone_config = replace(cell_recipe.clone_config, checkpoint=None)  # its path does not matter
         used_model = model_digest if cell_recipe.method == REWARD_WEIGHTED else None
         settings = {"collect": asdict(cell_recipe.collect_config), "clone": asdict(clone_config), "model": used_model}
-        result = results_cache.get_or_measure(
-            cell_recipe.name,
-            settings,
-            pipeline.run.path / cell_recipe.name,
-            partial(measure_cell, cell_recipe, pipeline),
-        )
-        yield result["success"]
+        folder, measure = pipeline.run.path / cell_recipe.name, partial(measure_cell, cell_recipe, pipeline)
+        yield results_cache.get_or_measure(cell_recipe.name, settings, folder, measure)["success"]
 
 
 def measure_cell(cell_recipe: CloningRecipe, pipeline: Pipeline) -> dict[str, float]:
     """Record and clone, unless that is finished already."""
-    seed_folder = pipeline.run.path / cell_recipe.folder
-    pipeline.run_command(
-        "collect", f"{cell_recipe.folder}/demonstrations", collect_episodes.COMMAND, cell_recipe.collect_config
-    )
-    clone_config = replace(cell_recipe.clone_config, data=seed_folder / cell_recipe.clone_config.data)
-    return {
-        "success": pipeline.run_command("clone", cell_recipe.name, clone_policy.COMMAND, clone_config)[
-            "cloned_success"
-        ]["rate"]
-    }
+    folder, collect_config = f"{cell_recipe.folder}/demonstrations", cell_recipe.collect_config
+    pipeline.run_command("collect", folder, collect_episodes.COMMAND, collect_config)
+    clone_config = replace(cell_recipe.clone_config, data=pipeline.run.path / folder)
+    metrics = pipeline.run_command("clone", cell_recipe.name, clone_policy.COMMAND, clone_config)
+    return {"success": metrics["cloned_success"]["rate"]}
 
 
 def markdown_section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str, Sequence[float]]], page: Path) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
+    rows = []
+    for task, task_rates in rates.items():
+        gain, low, high = paired_difference(task_rates[REWARD_WEIGHTED], task_rates[PLAIN])
+        cells = [f"{fmean(seed_rates):.3f} ({min(seed_rates):.3f})" for seed_rates in task_rates.values()]
+        rows.append((f"`{task}`", *cells, f"{gain:+.3f}", f"{low:+.3f} to {high:+.3f}"))
     lines = [
         "## Cloning good and bad demonstrations",
         "",
@@ -165,15 +139,8 @@ def markdown_section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str
         "SARM); the model does not know which demonstrations failed. All cells as data: "
         f"`{companion_path(page, 'cloning', '.jsonl').name}`.",
         "",
-        f"| task | {' | '.join(METHODS)} | reward_weighted minus plain | 95 % |",
-        "|---" * (len(METHODS) + 3) + "|",
+        *markdown_table(("task", *METHODS, "reward_weighted minus plain", "95 %"), rows),
     ]
-    for task, rates_by_method in rates.items():
-        gain, low, high = paired_difference(rates_by_method[REWARD_WEIGHTED], rates_by_method[PLAIN])
-        cells = " | ".join(
-            f"{fmean(seed_rates):.3f} ({min(seed_rates):.3f})" for seed_rates in rates_by_method.values()
-        )
-        lines.append(f"| `{task}` | {cells} | {gain:+.3f} | {low:+.3f} to {high:+.3f} |")
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.comparison import (
     CellResult,
     check_same_policy,
@@ -68,8 +68,7 @@ class CompareConfig:
         for name, values in (("tasks", self.tasks), ("rules", self.rules)):
             if len(set(values)) != len(values) or not values:
                 raise UserError(f"{name} must name one or more, each once, got [{', '.join(values)}]")
-        if self.num_seeds < 1:
-            raise UserError(f"num_seeds must be >= 1, got {self.num_seeds}")
+        check_minimum(self, 1, "num_seeds")
         if not 0 < self.target_success <= 1:
             raise UserError(f"target_success must be in (0, 1], got {self.target_success}")
         if self.refine.eval_episodes < 1:
@@ -92,41 +91,27 @@ class CompareConfig:
 
 def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every unfinished cell; write metrics, report and results page."""
-    judge_config = config.refine.judge
-    digest = (
-        model_digest(resolve_reward_model(config.checkpoint))
-        if judge_config.type is None
-        else judge_digest(judge_config)
-    )
+    judge = config.refine.judge
+    digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
     for rule in config.rules:  # an unsuitable model fails before anything is recorded
         reward_config = with_rule(rule, config.refine.reward)
         refine_policy.load_reward_model(replace(config.refine, checkpoint=config.checkpoint, reward=reward_config))
     pipeline, results_cache = Pipeline(run, reporter), open_results_cache(config.results_page, config.name)
-    recipes = [
-        make_recipe(config, *cell_key) for cell_key in product(range(config.num_seeds), config.tasks, config.rules)
-    ]
+    recipes = [make_recipe(config, *cell) for cell in product(range(config.num_seeds), config.tasks, config.rules)]
     cells = list(reporter.track(measure_cells(recipes, digest, pipeline, results_cache), "cells", total=len(recipes)))
-    comparison = Comparison(
-        rules=config.rules, target_success=config.target_success, num_seeds=config.num_seeds, cells=cells
-    )
+    target, page = config.target_success, config.results_page
+    comparison = Comparison(rules=config.rules, target_success=target, num_seeds=config.num_seeds, cells=cells)
     for task, task_cells in group_by_task(cells).items():
         for rule in config.rules:
-            reporter.table(f"{task}, {rule}", summarize_cells(filter_by_rule(task_cells, rule), config.target_success))
+            reporter.table(f"{task}, {rule}", summarize_cells(filter_by_rule(task_cells, rule), target))
     run.write_json("metrics.json", {"machine": describe_machine(), **comparison.as_dict()})
     write_report(run.file_path("report.html"), comparison.build_report())
-    plot_learning_curves(run.file_path("learning.png"), comparison.success_bands(), config.target_success)
-    if config.results_page is not None:
-        plot_learning_curves(
-            companion_path(config.results_page, config.name, ".png"), comparison.success_bands(), config.target_success
-        )
-        text = markdown_section(
-            config,
-            comparison,
-            config.results_page,
-            results_cache.count_code_versions([cell_key.name for cell_key in recipes]),
-            digest,
-        )
-        write_section(config.results_page, f"compare {config.name}", text, title="Reward rules")
+    plot_learning_curves(run.file_path("learning.png"), comparison.success_bands(), target)
+    if page is not None:
+        plot_learning_curves(companion_path(page, config.name, ".png"), comparison.success_bands(), target)
+        num_versions = results_cache.count_code_versions([recipe.name for recipe in recipes])
+        text = markdown_section(config, comparison, page, num_versions, digest)
+        write_section(page, f"compare {config.name}", text, title="Reward rules")
 
 
 def task_preset(config: CompareConfig, task: str) -> TaskPreset:
@@ -140,19 +125,15 @@ def make_recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Refin
     A policy of embeddings is cloned from the views that it is refined with.
     """
     preset = task_preset(config, task)
-    collect_config = replace(config.collect, tasks=(task,), seed=config.collect.seed + seed)
-    clone_config = replace(
-        preset_clone_config(config.clone, task, config.clone.data, preset, config.checkpoint), seed=seed
-    )
-    refine_config = preset_refine_config(config.refine, task, config.refine.policy, config.checkpoint, preset)
+    collect = replace(config.collect, tasks=(task,), seed=config.collect.seed + seed)
+    clone = preset_clone_config(replace(config.clone, seed=seed), task, config.clone.data, preset, config.checkpoint)
+    refine = preset_refine_config(config.refine, task, config.refine.policy, config.checkpoint, preset)
+    refine = replace(refine, seed=seed, reward=with_rule(rule, config.refine.reward))
     if config.clone.obs_mode != "state":
-        policy_views = config.refine.env.views
-        collect_config = replace(collect_config, env=replace(collect_config.env, views=policy_views))
-        clone_config = replace(clone_config, env=replace(clone_config.env, views=policy_views))
-    reward_config = with_rule(rule, config.refine.reward)
-    return RefinementRecipe(
-        collect=collect_config, clone=clone_config, refine=replace(refine_config, seed=seed, reward=reward_config)
-    )
+        views = config.refine.env.views
+        collect = replace(collect, env=replace(collect.env, views=views))
+        clone = replace(clone, env=replace(clone.env, views=views))
+    return RefinementRecipe(collect=collect, clone=clone, refine=refine)
 
 
 def measure_cells(
@@ -164,45 +145,33 @@ def measure_cells(
     the reward model.
     """
     root, first_cells = pipeline.run.path, dict[str, CellResult]()
-    for cell_recipe in recipes:
-        policy_settings, cell_settings = cell_recipe.cache_settings(model_digest)
-        measure = partial(
-            measure_cell, cell_recipe, policy_settings, pipeline, first_cells.get(cell_recipe.seed_folder)
-        )
-        cell = CellResult.from_json(
-            results_cache.get_or_measure(cell_recipe.name, cell_settings, root / cell_recipe.name, measure)
-        )
-        check_same_policy(first_cells.setdefault(cell_recipe.seed_folder, cell), cell.rule, cell.policy_digest)
+    for recipe in recipes:
+        policy_settings, cell_settings = recipe.cache_settings(model_digest)
+        measure = partial(measure_cell, recipe, policy_settings, pipeline, first_cells.get(recipe.seed_folder))
+        result = results_cache.get_or_measure(recipe.name, cell_settings, root / recipe.name, measure)
+        cell = CellResult.from_json(result)
+        check_same_policy(first_cells.setdefault(recipe.seed_folder, cell), cell.rule, cell.policy_digest)
         yield cell
 
 
 def measure_cell(
-    cell_recipe: RefinementRecipe, policy_settings: Mapping[str, Any], pipeline: Pipeline, first_cell: CellResult | None
+    recipe: RefinementRecipe, policy_settings: Mapping[str, Any], pipeline: Pipeline, first_cell: CellResult | None
 ) -> dict[str, Any]:
-    """Record, clone and refine, skipping finished parts.
+    """Record, clone and refine, skipping finished parts; `first_cell` must have started from the same policy.
 
-    Args:
-        cell_recipe: recipe of the cell.
-        policy_settings: everything that decides the cloned policy.
-        pipeline: runs the commands.
-        first_cell: a finished cell that must have started from the same policy, if there is one.
+    `policy_settings` are everything that decides the cloned policy.
     """
-    root = pipeline.run.path
-    begin_cell(root / cell_recipe.seed_folder, policy_settings)
-    pipeline.run_command(
-        "collect", f"{cell_recipe.seed_folder}/demonstrations", collect_episodes.COMMAND, cell_recipe.collect
-    )
-    clone_config = replace(cell_recipe.clone, data=root / cell_recipe.seed_folder / cell_recipe.clone.data)
-    pipeline.run_command("clone", f"{cell_recipe.seed_folder}/clone", clone_policy.COMMAND, clone_config)
-    refine_config = replace(cell_recipe.refine, policy=root / cell_recipe.seed_folder / cell_recipe.refine.policy)
+    folder, rule = recipe.seed_folder, recipe.refine.reward.rule
+    root = pipeline.run.path / folder
+    begin_cell(root, policy_settings)
+    pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, recipe.collect)
+    clone_config = replace(recipe.clone, data=root / recipe.clone.data)
+    pipeline.run_command("clone", f"{folder}/clone", clone_policy.COMMAND, clone_config)
+    refine_config = replace(recipe.refine, policy=root / recipe.refine.policy)
     if first_cell is not None:  # checked before the long refinement
-        check_same_policy(
-            first_cell,
-            cell_recipe.refine.reward.rule,
-            weights_digest(resolve_checkpoint(refine_config.policy, POLICY_DIR)),
-        )
-    pipeline.run_command(cell_recipe.refine.reward.rule, cell_recipe.name, refine_policy.COMMAND, refine_config)
-    return asdict(read_cell(root / cell_recipe.name, refine_config))
+        check_same_policy(first_cell, rule, weights_digest(resolve_checkpoint(refine_config.policy, POLICY_DIR)))
+    pipeline.run_command(rule, recipe.name, refine_policy.COMMAND, refine_config)
+    return asdict(read_cell(pipeline.run.path / recipe.name, refine_config))
 
 
 def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellResult:

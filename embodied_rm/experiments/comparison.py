@@ -59,11 +59,8 @@ class CellResult:
 
     def success_after(self, episodes: int) -> float:
         """Return the success rate after a budget of training episodes; before the first iteration, the cloned one."""
-        rates = [
-            rate
-            for rate, num_episodes in zip(self.success_curve, self.cumulative_episodes, strict=True)
-            if num_episodes <= episodes
-        ]
+        steps = zip(self.success_curve, self.cumulative_episodes, strict=True)
+        rates = [rate for rate, num_episodes in steps if num_episodes <= episodes]
         return rates[-1] if rates else self.cloned_success
 
 
@@ -83,18 +80,10 @@ def ranking_agreement(cells: Sequence[CellResult]) -> float | None:
     """Return Kendall's tau_a between the rankings of all acting policies by the model and by the simulator.
 
     Only cells with success_source "model" count: the simulator ends episodes at the first successful step, before the
-    model can confirm the success.
-
-    Returns:
-        None with fewer than two policies that the model ranks.
+    model can confirm the success. None with fewer than two policies that the model ranks.
     """
-    pairs = [
-        pair
-        for cell in cells
-        if cell.success_source == "model"
-        for pair in _acting_policy_success(cell)
-        if pair[0] is not None
-    ]
+    model_cells = [cell for cell in cells if cell.success_source == "model"]
+    pairs = [pair for cell in model_cells for pair in _acting_policy_success(cell) if pair[0] is not None]
     return kendall_tau_a(*zip(*pairs, strict=True)) if len(pairs) > 1 else None
 
 
@@ -144,9 +133,8 @@ def summarize_cells(cells: Sequence[CellResult], target_success: float) -> dict[
 
 def phase_time_shares(cells: Sequence[CellResult]) -> dict[str, float]:
     """Return phase -> its fraction of the time of all cells."""
-    seconds_by_phase = {
-        phase: sum(cell.seconds_by_phase[phase] for cell in cells) for phase in cells[0].seconds_by_phase
-    }
+    phases = cells[0].seconds_by_phase
+    seconds_by_phase = {phase: sum(cell.seconds_by_phase[phase] for cell in cells) for phase in phases}
     return {phase: seconds / sum(seconds_by_phase.values()) for phase, seconds in seconds_by_phase.items()}
 
 
@@ -162,11 +150,8 @@ def rollout_ratio(
     """Compare the rollouts to the target success over paired cells.
 
     A run that never reaches the target is censored at the later of its own last episode and the other run's crossing,
-    which is a lower bound. If neither reaches it, the pair counts as equal.
-
-    Returns:
-        The geometric mean of the ratio cells / other, and the one-sided p-value of a paired permutation test of the
-        logarithms.
+    which is a lower bound. If neither reaches it, the pair counts as equal. Returns the geometric mean of the ratio
+    cells / other, and the one-sided p-value of a paired permutation test of the logarithms.
     """
     log_rollouts = [_log_rollouts(cell, paired_cell, target_success) for cell, paired_cell in _pair_cells(cells, other)]
     own_logs, other_logs = zip(*log_rollouts, strict=True)
@@ -176,9 +161,7 @@ def rollout_ratio(
 def success_difference(cells: Sequence[CellResult], other: Sequence[CellResult]) -> tuple[float, float, float]:
     """Return the mean paired difference of final success, cells minus other, and its 95 % interval."""
     pairs = _pair_cells(cells, other)
-    return paired_difference(
-        [cell.refined_success for cell, _ in pairs], [paired_cell.refined_success for _, paired_cell in pairs]
-    )
+    return paired_difference([own.refined_success for own, _ in pairs], [paired.refined_success for _, paired in pairs])
 
 
 def success_gain(cells: Sequence[CellResult]) -> tuple[float, float, float]:

@@ -21,6 +21,7 @@ from embodied_rm.experiments.comparison import (
     summarize_cells,
 )
 from embodied_rm.report import LineChart, Report, ReportTable
+from embodied_rm.report.markdown import markdown_table
 
 SuccessBand = tuple[list[float], list[float], list[float]]
 """Mean, lower and upper bound of success per iteration."""
@@ -101,15 +102,9 @@ class Comparison:
         )
 
     def _success_table(self) -> ReportTable:
-        success_columns = (
-            "cloned",
-            "refined",
-            "worst seed",
-            f"seeds that reached {self.target_success:g}",
-            "rollouts to it",
-            "after 150 episodes",
-        )
-        other_columns = ("hover rate", "seeds with an alarm", "ranking agreement", "seconds per seed")
+        header = ["task", "rule", "success source", "cloned", "refined", "worst seed"]
+        header += [f"seeds that reached {self.target_success:g}", "rollouts to it", "after 150 episodes"]
+        header += ["hover rate", "seeds with an alarm", "ranking agreement", "seconds per seed"]
         rows = [
             (
                 task,
@@ -120,11 +115,7 @@ class Comparison:
             for task, cells in group_by_task_with_total(self.cells).items()
             for rule, row in self._summaries(cells).items()
         ]
-        return ReportTable(
-            title="Success",
-            header=("task", "rule", "success source", *success_columns, *other_columns),
-            rows=tuple(rows),
-        )
+        return ReportTable(title="Success", header=tuple(header), rows=tuple(rows))
 
     def _gains_table(self) -> ReportTable:
         rows = [
@@ -134,26 +125,18 @@ class Comparison:
         return ReportTable(title="Gains", header=("task", "rule", "refined minus cloned", "95 %"), rows=tuple(rows))
 
     def _pairs_table(self) -> ReportTable:
+        rows = []
+        for task, rule, stats in self._pairs():
+            rollouts, p = f"{stats['rollouts_to_target']:.2f}", "-" if isnan(stats["p"]) else f"{stats['p']:.4f}"
+            success = (f"{stats['success']:+.3f}", _format_interval(stats))
+            rows.append((task, f"`{self.rules[0]}` / `{rule}`", rollouts, p, *success))
         rollouts_column = f"ratio of rollouts to {self.target_success:g}"
-        rows = [
-            (
-                task,
-                f"`{self.rules[0]}` / `{rule}`",
-                f"{stats['rollouts_to_target']:.2f}",
-                _format_known(stats["p"], ".4f"),
-                f"{stats['success']:+.3f}",
-                _format_interval(stats),
-            )
-            for task, rule, stats in self._pairs()
-        ]
         head = ("task", "rule / other", rollouts_column, "p", "difference of success", "95 %")
         return ReportTable(title="Pairs", header=head, rows=tuple(rows))
 
     def _time_table(self) -> ReportTable:
         shares = {rule: phase_time_shares(filter_by_rule(self.cells, rule)) for rule in self.rules}
-        rows = [
-            (f"`{rule}`", *(f"{share:.0%}" for share in phase_shares.values())) for rule, phase_shares in shares.items()
-        ]
+        rows = [(f"`{rule}`", *(f"{share:.0%}" for share in row.values())) for rule, row in shares.items()]
         return ReportTable(title="Time", header=("rule", *shares[self.rules[0]]), rows=tuple(rows))
 
     def _summaries(self, cells: Sequence[CellResult]) -> dict[str, dict[str, float | int | None]]:
@@ -184,23 +167,10 @@ def _format_value(name: str, value: float | int | None) -> str:
     return "-" if value is None else f"{value:.{SUMMARY_DIGITS[name]}f}"
 
 
-def _format_known(value: float, digits: str) -> str:
-    """Format a number, or a dash for NaN (a single seed)."""
-    return "-" if isnan(value) else f"{value:{digits}}"
-
-
 def _format_interval(stats: Mapping[str, float]) -> str:
     return "-" if isnan(stats["low"]) else f"{stats['low']:+.3f} to {stats['high']:+.3f}"
 
 
 def markdown_tables(tables: Sequence[ReportTable]) -> list[str]:
     """Return tables as lines of Markdown, separated by empty lines."""
-    blocks = [
-        [
-            f"| {' | '.join(table.header)} |",
-            "|---" * len(table.header) + "|",
-            *(f"| {' | '.join(row)} |" for row in table.rows),
-        ]
-        for table in tables
-    ]
-    return [line for block in blocks for line in ("", *block)][1:]
+    return [line for table in tables for line in ("", *markdown_table(table.header, table.rows))][1:]

@@ -39,11 +39,7 @@ def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: in
 def read_valid_episodes(
     source: EpisodeSource, rows: Sequence[int], read: Callable[[int], Episode], reporter: Reporter, description: str
 ) -> Iterator[Episode]:
-    """Yield the episodes of these rows; one that cannot be read is left out and reported.
-
-    Raises:
-        DataError: none of them can be read.
-    """
+    """Yield the episodes of these rows but those that cannot be read, which are reported. `DataError` if none can."""
     count = 0
     issues: list[DataIssue] = []
     for row in reporter.track(rows, description, total=len(rows)):

@@ -103,9 +103,8 @@ def main(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
             metrics["benchmark"] = measure_speed(config, run)
         reporter.table("benchmark", metrics["benchmark"])
     with pipeline.time_phase("report"):
-        write_report(
-            run.file_path("report.html"), build_report(config, metrics, run, startup_s + pipeline.total_seconds)
-        )
+        report = build_report(config, metrics, run, startup_s + pipeline.total_seconds)
+        write_report(run.file_path("report.html"), report)
     metrics["seconds"] = {**pipeline.seconds_by_phase, "total": startup_s + pipeline.total_seconds}
     metrics["memory"] = {"peak_gib": peak_memory_gib()}
     reporter.table("seconds", metrics["seconds"])
@@ -126,14 +125,8 @@ def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
     eval_config = replace(config.collect, **vars(config.eval_data), seed=config.collect.seed + 1)
     pipeline.run_command("collect", "unseen", collect_episodes.COMMAND, eval_config)
     # frame_stride=1 because a policy acts at every control step.
-    demo_config = replace(
-        config.collect,
-        **vars(config.demonstration_data),
-        num_failures=0,
-        frame_stride=1,
-        tasks=config.tasks,
-        seed=config.collect.seed + 2,
-    )
+    collect = replace(config.collect, num_failures=0, frame_stride=1, tasks=config.tasks, seed=config.collect.seed + 2)
+    demo_config = replace(collect, **vars(config.demonstration_data))
     pipeline.run_command("collect", "demonstrations", collect_episodes.COMMAND, demo_config)
 
 
@@ -149,11 +142,10 @@ def train_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
 def clone_and_refine(task: str, config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
     """Clone and refine the policy of one task; return the metrics of the refinement."""
     root, preset = pipeline.run.path, config.task_presets[task]
-    clone_config = preset_clone_config(config.clone, task, root / config.clone.data, preset, config.model_folder(root))
+    model, policy = config.model_folder(root), root / task / config.refine.policy
+    clone_config = preset_clone_config(config.clone, task, root / config.clone.data, preset, model)
     pipeline.run_command("clone", f"{task}/clone", clone_policy.COMMAND, clone_config)
-    refine_config = preset_refine_config(
-        config.refine, task, root / task / config.refine.policy, config.model_folder(root), preset
-    )
+    refine_config = preset_refine_config(config.refine, task, policy, model, preset)
     return pipeline.run_command("refine", f"{task}/refine", refine_policy.COMMAND, refine_config)["tasks"][task]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from embodied_rm.models.potential_fusion import FUSION_KINDS, FusionKind
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import DATASET_DIR, model_label
 from embodied_rm.report import Report, write_report
+from embodied_rm.report.markdown import format_metrics
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.envs import EnvConfig
@@ -107,19 +109,16 @@ def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
         check_split(split)
         check_split_unseen(facts, split, config.record.seed)
     split_metrics = {split.name: evaluate_split(model, facts, split, config, run, reporter) for split in splits}
-    reporter.table(
-        "splits", metric_table({name: numbers[config.model_name] for name, numbers in split_metrics.items()})
-    )
+    rows = {name: numbers[config.model_name] for name, numbers in split_metrics.items()}
+    reporter.table("splits", metric_table(rows))
     run.write_json("metrics.json", {"splits": split_metrics})
 
 
 def with_fusion(model: DescribedRewardModel, config: EvaluateConfig) -> DescribedRewardModel:
     """Return the model with the fusion of the config. Raises `UserError` for a model without fusion."""
-    return (
-        model
-        if config.fusion is None
-        else require_progress_net(model, "fusion").with_fusion(FUSION_CHOICES[config.fusion])
-    )
+    if config.fusion is None:
+        return model
+    return require_progress_net(model, "fusion").with_fusion(FUSION_CHOICES[config.fusion])
 
 
 def evaluate_split(
@@ -151,33 +150,21 @@ def evaluate_split(
 
 def evaluate_one_shot(one_shot: OneShotEvaluator, source: EpisodeSource, config: EvaluateConfig) -> dict[str, Any]:
     """Evaluate the model with a demonstration of each task, in total and per task."""
-    reporter, split = one_shot.reporter, one_shot.collect_config.split.name
-    demonstrations, episodes = (
-        one_shot.record_demonstrations(),
-        list(read_episodes_for(one_shot.net.input_spec, source)),
-    )
-    rows, goals = select_goals(config, one_shot.net, episodes, f"the split {split}")
-    positions_by_task = {
-        task: [i for i, row in enumerate(rows) if task_of(episodes[row]) == task] for task in demonstrations
-    }
-    predictions_by_task = {
-        task: one_shot.predict(
-            demonstrations[task],
-            [episodes[rows[i]] for i in positions],
-            None if goals is None else [goals[i] for i in positions],
-        )
-        for task, positions in reporter.track(positions_by_task.items(), "one shot", total=len(positions_by_task))
-    }
-    task_metrics: dict[str, Any] = {
-        task: evaluate(one_shot.net, episodes, reporter, predictions, rows=[rows[i] for i in positions_by_task[task]])[
-            "reward_model"
-        ]
-        for task, predictions in predictions_by_task.items()
-    }
-    row_order = [rows[i] for positions in positions_by_task.values() for i in positions]
-    overall: Any = evaluate(
-        one_shot.net, episodes, reporter, concat_predictions(predictions_by_task.values()), rows=row_order
-    )["reward_model"]
+    net, reporter, split = one_shot.net, one_shot.reporter, one_shot.collect_config.split.name
+    demonstrations = one_shot.record_demonstrations()
+    episodes = list(read_episodes_for(net.input_spec, source))
+    rows, goals = select_goals(config, net, episodes, f"the split {split}")
+    positions_by_task = {task: positions_of_task(task, episodes, rows) for task in demonstrations}
+    predictions_by_task = {}
+    for task, positions in reporter.track(positions_by_task.items(), "one shot", total=len(positions_by_task)):
+        task_episodes, task_goals = [episodes[rows[i]] for i in positions], goals and [goals[i] for i in positions]
+        predictions_by_task[task] = one_shot.predict(demonstrations[task], task_episodes, task_goals)
+
+    def measure(predictions: PredictionSet, positions: Sequence[int]) -> Any:
+        return evaluate(net, episodes, reporter, predictions, rows=[rows[i] for i in positions])["reward_model"]
+
+    task_metrics = {task: measure(predictions_by_task[task], where) for task, where in positions_by_task.items()}
+    overall = measure(concat_predictions(predictions_by_task.values()), list(chain(*positions_by_task.values())))
     reporter.table(f"one shot, by {config.one_shot.method}", metric_table({split: overall, **task_metrics}))
     return {"method": config.one_shot.method, config.model_name: overall, "tasks": task_metrics}
 
@@ -200,9 +187,7 @@ def evaluate_model(
     episodes = loaded.read_episodes(reporter)
     rows, goals = select_goals(config, loaded.model, episodes, data_label)
     predictions = predict_episodes(loaded.model, [episodes[row] for row in rows], goals)
-    other_predictions = (
-        {} if similarity is None else {"similarity": similarity_predictions(similarity, source, rows, reporter)}
-    )
+    other_predictions = similarity_predictions(similarity, source, rows, reporter)
     metrics: dict[str, Any] = evaluate(loaded.model, episodes, reporter, predictions, other_predictions, rows)
     if len(rows) < len(episodes):
         metrics["episodes"]["skipped_without_goal"] = len(episodes) - len(rows)
@@ -224,13 +209,17 @@ def evaluate_model(
     if by_task:
         metrics["tasks"] = {}
         for task in dict.fromkeys(task_of(episodes[row]) for row in rows):
-            positions = [i for i, row in enumerate(rows) if task_of(episodes[row]) == task]
-            task_metrics = evaluate(
-                loaded.model, episodes, reporter, predictions.take(positions), rows=[rows[i] for i in positions]
-            )
+            positions = positions_of_task(task, episodes, rows)
+            task_rows, task_predictions = [rows[i] for i in positions], predictions.take(positions)
+            task_metrics = evaluate(loaded.model, episodes, reporter, task_predictions, rows=task_rows)
             metrics["tasks"][task] = task_metrics["reward_model"]
         reporter.table("tasks", metric_table(metrics["tasks"]))
-    return rename_model(metrics, config.model_name)
+    return {config.model_name if key == "reward_model" else key: value for key, value in metrics.items()}
+
+
+def positions_of_task(task: str, episodes: Sequence[Episode], rows: Sequence[int]) -> list[int]:
+    """Return the positions in `rows` of the episodes of a task."""
+    return [i for i, row in enumerate(rows) if task_of(episodes[row]) == task]
 
 
 def select_goals(
@@ -243,32 +232,26 @@ def select_goals(
     all_rows = list(range(len(episodes)))
     if not config.goal_images:
         return all_rows, None
-    return all_rows, [
-        read_common_goal(config.goal_images, model.input_spec.views or tuple(episodes[0].views), episodes, data_label)
-    ] * len(episodes)
+    views = model.input_spec.views or tuple(episodes[0].views)
+    return all_rows, [read_common_goal(config.goal_images, views, episodes, data_label)] * len(episodes)
 
 
 def similarity_predictions(
-    model: ClipSimilarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter, frame_stride: int = 1
-) -> PredictionSet:
-    """Predict progress by frame-text similarity for every `frame_stride`-th frame, one episode at a time."""
-    tracked_rows = reporter.track(rows, "similarity", total=len(rows))
-    size = model.config.image_size
-    return concat_predictions(
-        predict_episodes(model, [source.episode(row, size=size, stride=frame_stride)]) for row in tracked_rows
-    )
+    model: ClipSimilarity | None, source: EpisodeSource, rows: Sequence[int], reporter: Reporter, frame_stride: int = 1
+) -> dict[str, PredictionSet]:
+    """Predict progress by frame-text similarity for every `frame_stride`-th frame; empty without a model."""
+    if model is None:
+        return {}
+    size, tracked_rows = model.config.image_size, reporter.track(rows, "similarity", total=len(rows))
+    episodes = (source.episode(row, size=size, stride=frame_stride) for row in tracked_rows)
+    return {"similarity": concat_predictions(predict_episodes(model, [episode]) for episode in episodes)}
 
 
 def metric_table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Return a table with one column per headline metric that any row has; "-" for a missing value."""
     columns = [metric for metric in FIGURE_LABELS if any(metric in metrics for metrics in rows.values())]
-    cells = {name: [f"{n[c]:.3f}" if c in n else "-" for c in columns] for name, n in rows.items()}
+    cells = {name: format_metrics(metrics, columns) for name, metrics in rows.items()}
     return {name: "  ".join(map(str.rjust, row, map(len, columns))) for name, row in {"": columns, **cells}.items()}
-
-
-def rename_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the metrics with the model's entry under another name."""
-    return {name if key == "reward_model" else key: value for key, value in metrics.items()}
 
 
 COMMAND = Command(schema=EvaluateConfig, main=main)

@@ -19,17 +19,18 @@ from embodied_rm.evaluate.goal_images import find_goal_rows
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.experiments.evaluate_model import similarity_predictions
 from embodied_rm.experiments.load import load_model_and_data, require_progress_net
-from embodied_rm.experiments.results_page import describe_machine, write_section
+from embodied_rm.experiments.results_page import write_results
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.potential_fusion import FusionKind
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.report.markdown import format_metrics, markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode
 
 MetricRow = Mapping[str, float]
 PROGRESS_METRICS = ("voc", "voc_f1", "mae_successes", "mae_failures", "preference_accuracy", "epic", "starc")
 """Metrics that depend on the fusion; success and subtask predictions are not fused."""
-SUCCESS_METRICS = ("success_auc", "completion_accuracy", "mcc")
+VIEW_METRICS = (*PROGRESS_METRICS, "success_auc", "completion_accuracy", "mcc")
 GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
 """Fusions that need no goal image. Without one "consistent" is "mean" (`fusion.fuse_consistent`)."""
 GOAL_FUSIONS: tuple[FusionKind, ...] = ("backward", "min", "mean", "inverse_variance", "consistent")
@@ -50,40 +51,25 @@ def main(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Evaluate all variants; write the metrics and, if set, a section of the results page."""
     similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
     loaded = load_model_and_data(config.checkpoint, config.data, reporter)
-    net, source, episodes = (
-        require_progress_net(loaded.model, "bench fusion"),
-        loaded.source,
-        loaded.read_episodes(reporter),
-    )
+    net, source = require_progress_net(loaded.model, "bench fusion"), loaded.source
+    episodes = loaded.read_episodes(reporter)
     truths = ground_truths(episodes)
     goals = find_goal_rows(episodes, f"{config.data}")
-    fusion_rows = dict(
-        reporter.track(
-            measure_fusions(net, episodes, truths, goals), "fusions", total=len(GOAL_FREE_FUSIONS + GOAL_FUSIONS)
-        )
-    )
+    fusions = measure_fusions(net, episodes, truths, goals)
+    fusion_rows = dict(reporter.track(fusions, "fusions", total=len(GOAL_FREE_FUSIONS + GOAL_FUSIONS)))
     all_rows = list(range(len(episodes)))
-    model_baselines = (
-        {} if similarity is None else {"similarity": similarity_predictions(similarity, source, all_rows, reporter)}
-    )
+    model_baselines = similarity_predictions(similarity, source, all_rows, reporter)
     fusion_rows |= baseline_rows(list(goals), truths, model_baselines, PROGRESS_METRICS)
     views = [view for view in net.config.views if view in source.views]
-    view_rows = dict(
-        reporter.track(measure_view_subsets(net, episodes, truths, views), "views", total=2 ** len(views) - 1)
-    )
-    view_rows |= baseline_rows(all_rows, truths, model_baselines, (*PROGRESS_METRICS, *SUCCESS_METRICS))
+    subsets = measure_view_subsets(net, episodes, truths, views)
+    view_rows = dict(reporter.track(subsets, "views", total=2 ** len(views) - 1))
+    view_rows |= baseline_rows(all_rows, truths, model_baselines, VIEW_METRICS)
     for name, row in {**fusion_rows, **view_rows}.items():
         reporter.table(name, dict(row))
     counts = {"fusions": len(goals), "views": len(episodes)}
-    metrics = {"machine": describe_machine(), "episodes": counts, "fusions": fusion_rows, "views": view_rows}
-    run.write_json("metrics.json", {"bench": metrics})
-    if config.results_page is not None:
-        write_section(
-            config.results_page,
-            "bench fusion",
-            markdown_section(fusion_rows, view_rows, counts),
-            title="Fusion and views",
-        )
+    metrics = {"episodes": counts, "fusions": fusion_rows, "views": view_rows}
+    text = markdown_section(fusion_rows, view_rows, counts)
+    write_results(run, config.results_page, "bench fusion", metrics, text, title="Fusion and views")
 
 
 def measure_fusions(
@@ -92,18 +78,10 @@ def measure_fusions(
     """Yield the metrics of each fusion, without and with goal images, over the episodes that have a goal image."""
     goal_episodes, goal_ends = [episodes[row] for row in goals], [episodes[goal] for goal in goals.values()]
     goal_truths = [ground_truths[row] for row in goals]
-    for fusion in GOAL_FREE_FUSIONS:
-        yield (
-            fusion,
-            metric_row(predict_episodes(net.with_fusion(fusion), goal_episodes), goal_truths, PROGRESS_METRICS),
-        )
-    for fusion in GOAL_FUSIONS:
-        yield (
-            f"{fusion}, with goal",
-            metric_row(
-                predict_episodes(net.with_fusion(fusion), goal_episodes, goal_ends), goal_truths, PROGRESS_METRICS
-            ),
-        )
+    for suffix, fusions, goal_images in (("", GOAL_FREE_FUSIONS, None), (", with goal", GOAL_FUSIONS, goal_ends)):
+        for fusion in fusions:
+            predictions = predict_episodes(net.with_fusion(fusion), goal_episodes, goal_images)
+            yield f"{fusion}{suffix}", select_columns(PROGRESS_METRICS, model_table(predictions, goal_truths))
 
 
 def measure_view_subsets(
@@ -111,19 +89,8 @@ def measure_view_subsets(
 ) -> Iterator[tuple[str, MetricRow]]:
     """Yield the metrics of each subset of views, with the other views masked."""
     for subset in iter_view_subsets(views):
-        yield (
-            " + ".join(subset),
-            metric_row(
-                predict_episodes(MaskedViews(net, subset), episodes),
-                ground_truths,
-                (*PROGRESS_METRICS, *SUCCESS_METRICS),
-            ),
-        )
-
-
-def metric_row(predictions: PredictionSet, ground_truths: Sequence[GroundTruth], columns: Sequence[str]) -> MetricRow:
-    """Return the given metrics of predictions, as far as they exist."""
-    return select_columns(columns, model_table(predictions, ground_truths))
+        predictions = predict_episodes(MaskedViews(net, subset), episodes)
+        yield " + ".join(subset), select_columns(VIEW_METRICS, model_table(predictions, ground_truths))
 
 
 def baseline_rows(
@@ -150,30 +117,25 @@ def markdown_section(
     fusion_rows: Mapping[str, MetricRow], view_rows: Mapping[str, MetricRow], counts: Mapping[str, int]
 ) -> str:
     """Return the results as Markdown."""
-    return "\n".join(
-        [
-            "## Fusion and views",
-            "",
-            "`embodied-rm bench fusion`; metrics: `docs/metrics.md`. All rows use the same weights. "
-            f"{counts['fusions']} episodes with a goal image from another episode:",
-            "",
-            *markdown_table("fusion", fusion_rows, PROGRESS_METRICS),
-            "",
-            f"All {counts['views']} episodes; the other views are masked:",
-            "",
-            *markdown_table("views", view_rows, (*PROGRESS_METRICS, *SUCCESS_METRICS)),
-        ]
-    )
-
-
-def markdown_table(row_heading: str, rows: Mapping[str, MetricRow], columns: Sequence[str]) -> list[str]:
-    """Return a Markdown table; "-" for a missing value."""
-    cells = {name: [f"{row[c]:.3f}" if c in row else "-" for c in columns] for name, row in rows.items()}
-    header = [
-        f"| {row_heading} | {' | '.join(c.replace('_', ' ') for c in columns)} |",
-        "|---|" + "---|" * len(columns),
+    lines = [
+        "## Fusion and views",
+        "",
+        "`embodied-rm bench fusion`; metrics: `docs/metrics.md`. All rows use the same weights. "
+        f"{counts['fusions']} episodes with a goal image from another episode:",
+        "",
+        *metric_table("fusion", fusion_rows, PROGRESS_METRICS),
+        "",
+        f"All {counts['views']} episodes; the other views are masked:",
+        "",
+        *metric_table("views", view_rows, VIEW_METRICS),
     ]
-    return header + [f"| {name} | {' | '.join(row)} |" for name, row in cells.items()]
+    return "\n".join(lines)
+
+
+def metric_table(row_heading: str, rows: Mapping[str, MetricRow], columns: Sequence[str]) -> list[str]:
+    """Return a Markdown table of metrics; "-" for a missing value."""
+    header = (row_heading, *(column.replace("_", " ") for column in columns))
+    return markdown_table(header, [(name, *format_metrics(row, columns)) for name, row in rows.items()])
 
 
 COMMAND = Command(schema=BenchFusionConfig, main=main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from embodied_rm.command import Command
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.evaluate import evaluate, ground_truths, model_table
 from embodied_rm.experiments.evaluate_model import similarity_predictions
 from embodied_rm.experiments.pipeline import Pipeline
@@ -26,8 +26,10 @@ from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import LABEL_SCHEMES, select_schemes
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.clip_similarity import ClipSimilarity
+from embodied_rm.models.potential_fusion import FusionKind
 from embodied_rm.open_run import open_run
 from embodied_rm.paths import resolve_dataset
+from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes
 from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
@@ -47,24 +49,12 @@ COLUMN_TITLES = {
 """Metric of `evaluate` -> title of its column; a missing metric is shown as "-"."""
 MetricTable = Mapping[str, float]
 RECORDED_TASKS = ("lift_cube", "open_drawer")
+TRAIN_RECORDING = collect_episodes.CollectConfig(
+    tasks=RECORDED_TASKS, num_successes=100, num_failures=200, frame_stride=2, action_noise=0.25, speed_range=(0.5, 1.0)
+)
 RECORDING_CONFIGS = {
-    "data": collect_episodes.CollectConfig(
-        tasks=RECORDED_TASKS,
-        num_successes=100,
-        num_failures=200,
-        frame_stride=2,
-        action_noise=0.25,
-        speed_range=(0.5, 1.0),
-    ),
-    "eval_data": collect_episodes.CollectConfig(
-        tasks=RECORDED_TASKS,
-        num_successes=20,
-        num_failures=30,
-        frame_stride=2,
-        action_noise=0.25,
-        speed_range=(0.5, 1.0),
-        seed=1,
-    ),
+    "data": TRAIN_RECORDING,
+    "eval_data": replace(TRAIN_RECORDING, num_successes=20, num_failures=30, seed=1),
 }
 """Recordings that are made if no data is set, as in `embodied-rm demo train_reward_model=true`."""
 
@@ -87,9 +77,7 @@ class BenchLabelsConfig:
 
     def __post_init__(self) -> None:
         select_schemes(self.label_schemes)
-        for name in ("num_seeds", "steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "num_seeds", "steps")
         if (self.data is None) != (self.eval_data is None):
             raise UserError("data and eval_data belong together: set both, or neither to record them")
 
@@ -98,10 +86,8 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train and evaluate every unfinished cell; write metrics and, if set, a section of the results page."""
     # Opened before training, so that a wrong name fails at once.
     similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
-    cells, bench_data = (
-        list(product(config.label_schemes, range(config.num_seeds))),
-        LabelBenchData(config, run, reporter),
-    )
+    cells = list(product(config.label_schemes, range(config.num_seeds)))
+    bench_data = LabelBenchData(config, run, reporter)
     cell_results = measure_cells(cells, bench_data, open_results_cache(config.results_page))
     results = list(reporter.track(cell_results, "cells", total=len(cells)))
     rows = {
@@ -114,22 +100,12 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
         name: {"fusion": cell_train_config(name, 0, config).fusion, "seeds": seeds} for name, seeds in rows.items()
     }
     first_cell = results[0][1]
-    baselines = first_cell["baselines"] | (
-        {} if similarity is None else {"similarity": bench_data.similarity_metrics(similarity)}
-    )
-    run.write_json(
-        "metrics.json",
-        {"bench": {"machine": describe_machine(), "label_schemes": scheme_results, "baselines": baselines}},
-    )
+    baselines = first_cell["baselines"] | bench_data.similarity_metrics(similarity)
+    metrics = {"machine": describe_machine(), "label_schemes": scheme_results, "baselines": baselines}
+    run.write_json("metrics.json", {"bench": metrics})
     if config.results_page is not None:
-        text = markdown_section(
-            config,
-            config.results_page,
-            rows,
-            baselines,
-            first_cell["num_train_episodes"],
-            first_cell["num_eval_episodes"],
-        )
+        num_episodes = [first_cell[key] for key in ("num_train_episodes", "num_eval_episodes")]
+        text = markdown_section(config, config.results_page, rows, baselines, *num_episodes)
         write_section(config.results_page, "bench labels", text, "Labeling schemes")
 
 
@@ -144,28 +120,26 @@ class LabelBenchData:
     @cached_property
     def episodes(self) -> tuple[list[Episode], list[Episode]]:
         """Training and evaluation episodes. Data that a scheme lacks fails here, before the first cell is trained."""
-        train_episodes, eval_episodes = (
-            read_episodes(folder, self.config, self.reporter) for folder in data_folders(self)
-        )
+        folders = data_folders(self)
+        train_episodes, eval_episodes = (read_episodes(folder, self.config, self.reporter) for folder in folders)
         label(train_episodes, self.config.label_schemes)
         return train_episodes, eval_episodes
 
-    def similarity_metrics(self, similarity: ClipSimilarity) -> MetricTable:
-        """Return the metrics of frame-text similarity on the evaluation episodes."""
-        source = open_dataset(resolve_dataset(data_folders(self)[1]))
-        predictions = similarity_predictions(
-            similarity, source, range(len(source)), self.reporter, self.config.frame_stride
-        )
-        return model_table(predictions, ground_truths(self.episodes[1]))
+    def similarity_metrics(self, similarity: ClipSimilarity | None) -> dict[str, MetricTable]:
+        """Return the metrics of frame-text similarity on the evaluation episodes; empty without a model."""
+        if similarity is None:
+            return {}
+        source, stride = open_dataset(resolve_dataset(data_folders(self)[1])), self.config.frame_stride
+        predictions = similarity_predictions(similarity, source, range(len(source)), self.reporter, stride)
+        return {name: model_table(table, ground_truths(self.episodes[1])) for name, table in predictions.items()}
 
     @cached_property
     def cache_settings(self) -> dict[str, Any]:
         """Everything that decides the episodes: the recording configs, or digests of their content."""
         if self.config.data is None:
             return {name: asdict(recording) for name, recording in RECORDING_CONFIGS.items()}
-        return dict(
-            zip(RECORDING_CONFIGS, (sorted(map(episode_digest, episodes)) for episodes in self.episodes), strict=True)
-        )
+        digests = (sorted(map(episode_digest, episodes)) for episodes in self.episodes)
+        return dict(zip(RECORDING_CONFIGS, digests, strict=True))
 
 
 def episode_digest(episode: Episode) -> str:
@@ -177,7 +151,7 @@ def episode_digest(episode: Episode) -> str:
 
 
 def data_folders(bench_data: LabelBenchData) -> tuple[Path, Path]:
-    """What to train on and what to judge on: what is named, or else is recorded into the run folder."""
+    """Return the folders of training and evaluation data; data that is not set is recorded into the run folder."""
     config, run = bench_data.config, bench_data.run
     if config.data is not None and config.eval_data is not None:
         return config.data, config.eval_data
@@ -188,21 +162,17 @@ def data_folders(bench_data: LabelBenchData) -> tuple[Path, Path]:
 
 
 def read_episodes(folder: Path, config: BenchLabelsConfig, reporter: Reporter) -> list[Episode]:
-    """The episodes of a folder at the size that the model sees."""
+    """Read the episodes of a folder at the image size of the model."""
     source = open_dataset(resolve_dataset(folder))
     rows = reporter.track(range(len(source)), f"read {folder}")
     return [source.episode(row, size=config.image_size, stride=config.frame_stride) for row in rows]
 
 
 def cell_train_config(scheme: str, seed: int, config: BenchLabelsConfig) -> TrainConfig:
-    """How a cell is trained: as `embodied-rm train` does it, with the perspectives that the scheme teaches."""
-    return TrainConfig(
-        label_schemes=(scheme,),
-        fusion="mean" if LABEL_SCHEMES[scheme].incremental else "forward",
-        image_size=config.image_size,
-        steps=config.steps,
-        seed=seed,
-    )
+    """Return the training config of a cell: that of `embodied-rm train`, with the hops that the scheme teaches."""
+    fusion: FusionKind = "mean" if LABEL_SCHEMES[scheme].incremental else "forward"
+    size, steps = config.image_size, config.steps
+    return TrainConfig(label_schemes=(scheme,), fusion=fusion, image_size=size, steps=steps, seed=seed)
 
 
 def measure_cells(
@@ -211,11 +181,8 @@ def measure_cells(
     """Yield the metrics of each cell; finished cells are read from the run folder or the results cache."""
     for name, seed in cells:
         train_config, cell = cell_train_config(name, seed, bench_data.config), f"{name}/{seed}"
-        cell_settings = {
-            "training": asdict(train_config),
-            "frame_stride": bench_data.config.frame_stride,
-            **bench_data.cache_settings,
-        }
+        cell_settings = {"training": asdict(train_config), "frame_stride": bench_data.config.frame_stride}
+        cell_settings |= bench_data.cache_settings
         measure = partial(measure_cell, train_config, cell, bench_data)
         yield (name, seed), dict(results_cache.get_or_measure(cell, cell_settings, bench_data.run.path / cell, measure))
 
@@ -225,27 +192,21 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
     train_episodes, eval_episodes = bench_data.episodes
     run = open_run("bench labels", train_config, bench_data.run.path / cell, resume=True)
     if not run.finished:
-        checkpoint = run.path / CHECKPOINT_DIR
-        net = (
-            load_progress_net(checkpoint)
-            if checkpoint.exists()
-            else train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
-        )
+        if (checkpoint := run.path / CHECKPOINT_DIR).exists():
+            net = load_progress_net(checkpoint)
+        else:
+            net = train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
         metrics = evaluate(net, eval_episodes, bench_data.reporter)
-        run.write_json(
-            "metrics.json",
-            {**metrics, "num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)},
-        )
+        num_episodes = {"num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)}
+        run.write_json("metrics.json", {**metrics, **num_episodes})
     return run.read_json("metrics.json")
 
 
 def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
     """Return the metrics of a cell, without timings and without heads that the scheme does not train."""
-    excluded = (
-        ("seconds_per_frame",)
-        if "subtask" in LABEL_SCHEMES[name].loss_terms
-        else ("seconds_per_frame", "subtask_accuracy")
-    )
+    excluded = {"seconds_per_frame"}
+    if "subtask" not in LABEL_SCHEMES[name].loss_terms:
+        excluded.add("subtask_accuracy")
     return {metric: value for metric, value in cell["reward_model"].items() if metric not in excluded}
 
 
@@ -268,6 +229,11 @@ def markdown_section(
     *episodes: int,
 ) -> str:
     """Return the results as Markdown."""
+    cells = [
+        (f"`{name}`" + "*" * (not scheme.incremental), scheme.supervision, *format_seeds(rows[name]).values())
+        for name, scheme in ((name, LABEL_SCHEMES[name]) for name in rows)
+    ]
+    cells += [(f"_{name}_", "", *format_seeds([table]).values()) for name, table in baselines.items()]
     lines = [
         "## One model, trained by every labeling scheme",
         "",
@@ -278,19 +244,9 @@ def markdown_section(
         "The last rows are baselines without images and, if measured, `similarity`, frame-text similarity. "
         f"All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
         "",
-        f"| labels | supervision | {' | '.join(COLUMN_TITLES.values())} |",
-        "|---" * (len(COLUMN_TITLES) + 2) + "|",
+        *markdown_table(("labels", "supervision", *COLUMN_TITLES.values()), cells),
     ]
-    lines += [
-        _row(f"`{name}`" + "*" * (not LABEL_SCHEMES[name].incremental), LABEL_SCHEMES[name].supervision, seeds)
-        for name, seeds in rows.items()
-    ]
-    lines += [_row(f"_{name}_", "", [table]) for name, table in baselines.items()]
     return "\n".join(lines)
-
-
-def _row(name: str, supervision: str, seeds: Sequence[MetricTable]) -> str:
-    return f"| {name} | {supervision} | {' | '.join(format_seeds(seeds).values())} |"
 
 
 COMMAND = Command(schema=BenchLabelsConfig, main=main)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError, check_minimum, lookup
 from embodied_rm.evaluate import PredictionSet, predict_episodes
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.report_parts import select_diverse_rows
@@ -58,9 +58,7 @@ class OneShotConfig:
     def __post_init__(self) -> None:
         if self.method is not None:
             lookup({IN_CONTEXT: None, ADAPT: None}, self.method, "value of one_shot.method")
-        for name in ("steps", "replay_episodes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"one_shot.{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "steps", "replay_episodes", prefix="one_shot.")
         if self.replay_data is not None and self.method != ADAPT:
             raise UserError(f"one_shot.replay_data needs one_shot.method=adapt, got one_shot.method={self.method}")
 
@@ -82,14 +80,11 @@ class OneShotEvaluator:
         """Record and return task -> demonstrations: the first success, or the first success of each goal."""
         from embodied_rm.tabletop import collect_episodes  # by mujoco, the extra `sim`
 
-        count = NUM_DEMO_EPISODES if self.config.per_goal else 1
+        count, seed = NUM_DEMO_EPISODES if self.config.per_goal else 1, self.config.seed
         env_config = replace(self.collect_config.env, num_envs=count)
-        demo_config = replace(
-            self.collect_config, num_successes=count, num_failures=0, seed=self.config.seed, env=env_config
-        )
-        Pipeline(self.run, self.reporter).run_command(
-            "record demonstrations", "demonstrations", collect_episodes.COMMAND, demo_config
-        )
+        config = replace(self.collect_config, num_successes=count, num_failures=0, seed=seed, env=env_config)
+        pipeline = Pipeline(self.run, self.reporter)
+        pipeline.run_command("record demonstrations", "demonstrations", collect_episodes.COMMAND, config)
         source = open_dataset(self.run.path / "demonstrations" / DATASET_DIR)
         episodes_by_task: dict[str, dict[str, Episode]] = {}
         for episode in read_episodes_for(self.net.input_spec, source):
@@ -107,54 +102,39 @@ class OneShotEvaluator:
         in_context = self.config.method == IN_CONTEXT or SUBGOAL_SEPARATOR in demonstrations[0].instruction
         net = self.net.with_fusion("reference") if in_context else self.adapt_model(demonstrations)
         demonstration_by_goal = {goal_of(demonstration): demonstration for demonstration in demonstrations}
-        return predict_episodes(
-            net,
-            episodes,
-            goals,
-            [demonstration_by_goal.get(goal_of(episode), demonstrations[0]) for episode in episodes],
-        )
+        references = [demonstration_by_goal.get(goal_of(episode), demonstrations[0]) for episode in episodes]
+        return predict_episodes(net, episodes, goals, references)
 
     def adapt_model(self, demonstrations: Sequence[Episode]) -> ProgressNet:
         """Return the model adapted to the demonstrations; load it if it was adapted before."""
         run = RunFolder.open(self.run.path / "adapted" / task_of(demonstrations[0]), resume=True)
         if (run.path / CHECKPOINT_DIR).exists():
             return load_progress_net(run.path / CHECKPOINT_DIR)
-        instructions = {
-            goal_of(episode): goal_instructions(episode, self.collect_config.split.holdout)
-            for episode in demonstrations
-        }
+        holdout, replay = self.collect_config.split.holdout, self._read_replay_episodes()
+        instructions = {goal_of(episode): goal_instructions(episode, holdout) for episode in demonstrations}
         paraphrased = [
             replace(episode, instruction=sentence)
             for episode in demonstrations
             for sentence in instructions[goal_of(episode)][0]
             if sentence != episode.instruction
         ]
+        negatives = [] if len(demonstrations) > 1 else instructions[goal_of(demonstrations[0])][1]
+        steps = self.config.steps
         config = AdaptConfig(
-            max_seconds=None,
-            steps=self.config.steps,
-            learning_rate=7e-4,
-            train_image_encoder=False,
-            augment=MILD_AUGMENT,
+            max_seconds=None, steps=steps, learning_rate=7e-4, train_image_encoder=False, augment=MILD_AUGMENT
         )
         return adapt(
-            [*demonstrations, *paraphrased],
-            config,
-            run,
-            self.reporter,
-            self.net,
-            replay_episodes=self._read_replay_episodes(),
-            negative_instructions=[] if len(demonstrations) > 1 else instructions[goal_of(demonstrations[0])][1],
-            init_metadata=self.facts,
-        )
+            [*demonstrations, *paraphrased], config, run, self.reporter, self.net,
+            replay_episodes=replay, negative_instructions=negatives, init_metadata=self.facts,
+        )  # fmt: skip
 
     def _read_replay_episodes(self) -> list[Episode]:
         """Read training episodes of every task and outcome, against forgetting."""
         if self.config.replay_data is None:
             return []
         source = open_dataset(resolve_dataset(self.config.replay_data))
-        return list(
-            read_episodes_for(self.net.input_spec, source, select_diverse_rows(source, self.config.replay_episodes))
-        )
+        rows = select_diverse_rows(source, self.config.replay_episodes)
+        return list(read_episodes_for(self.net.input_spec, source, rows))
 
 
 def goal_instructions(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:

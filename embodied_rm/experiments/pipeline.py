@@ -55,7 +55,5 @@ class Pipeline:
 
 def peak_memory_gib() -> float:
     """Return the peak memory of this process plus that of its largest finished child, GiB."""
-    kib = sum(
-        resource.getrusage(usage_kind).ru_maxrss for usage_kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return kib / 2**20
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20  # from KiB

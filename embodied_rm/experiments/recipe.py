@@ -13,7 +13,7 @@ from embodied_sim.registry import make_task
 
 HEURISTIC_KEYS = ("heuristic_coef", "heuristic_off_at")
 """Settings of refinement without effect for rules that are not potential-based."""
-RESULT_NEUTRAL_KEYS = ("wandb_project", "labeler", "labeling")
+RESULT_NEUTRAL_KEYS: tuple[str, ...] = ("wandb_project", "labeler", "labeling")
 """Settings of refinement that never affect the result."""
 
 
@@ -43,37 +43,27 @@ class RefinementRecipe:
     def cache_settings(self, model_digest: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return everything that decides the cloned policy, and everything that decides the cell.
 
-        Args:
-            model_digest: digest of the reward model; included only if the policy or the cell uses a model.
+        `model_digest` is included only if the policy or the cell uses the reward model.
         """
         source = Path(self.refine.task)
         task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
         ignored_paths = {"task": None, "checkpoint": None}  # paths do not matter
         cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
-        collect_settings = {**asdict(self.collect), "tasks": None}
         policy_settings = {
             **task_settings,
-            "collect": collect_settings,
+            "collect": {**asdict(self.collect), "tasks": None},
             "clone": {**asdict(self.clone), **ignored_paths},
             "model": model_digest if cloning_uses_model else None,
         }
         cell_uses_model = cloning_uses_model or not self.refine.reward.uses_simulator_only
-        heuristic_settings = (
-            {} if find_rule(self.refine.reward.rule).is_potential_based else dict.fromkeys(HEURISTIC_KEYS)
-        )
-        refine_settings = {
-            **asdict(self.refine),
-            **heuristic_settings,
-            **ignored_paths,
-            **dict.fromkeys(RESULT_NEUTRAL_KEYS),
-        }
+        ignored_keys = RESULT_NEUTRAL_KEYS
+        if not find_rule(self.refine.reward.rule).is_potential_based:
+            ignored_keys += HEURISTIC_KEYS
         if self.refine.judge.type is None:
-            refine_settings["judge"] = None
-        return policy_settings, {
-            **policy_settings,
-            "refine": refine_settings,
-            "model": model_digest if cell_uses_model else None,
-        }
+            ignored_keys += ("judge",)
+        refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
+        used_model = model_digest if cell_uses_model else None
+        return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
 
 
 def with_rule(rule: str, reward: RewardConfig) -> RewardConfig:

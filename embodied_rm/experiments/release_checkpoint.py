@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.cli.commands import audit, calibrate, train
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments import evaluate_model
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_page import describe_machine
@@ -31,6 +31,12 @@ CARD_FILE, METRICS_FILE = "README.md", "card.json"
 """The model card, and the metrics that it is made from."""
 
 
+RELEASE_AUGMENT = AugmentConfig(
+    shift=0.1, zoom=0.05, rotation=0.06, color_jitter=0.3,
+    view_dropout_prob=0.25, goal_image_spoof_prob=0.1, word_replacement_prob=0.15,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildCheckpointConfig:
     """Config of `build-checkpoint`."""
@@ -40,17 +46,7 @@ class BuildCheckpointConfig:
     num_post_success: int = 60
     steps: int = 18000
     batch_size: int = 24
-    augment: AugmentConfig = field(
-        default_factory=lambda: AugmentConfig(
-            shift=0.1,
-            zoom=0.05,
-            rotation=0.06,
-            color_jitter=0.3,
-            view_dropout_prob=0.25,
-            goal_image_spoof_prob=0.1,
-            word_replacement_prob=0.15,
-        )
-    )
+    augment: AugmentConfig = RELEASE_AUGMENT
     num_test_successes: int = 10
     num_test_failures: int = 10
     seed: int = 0
@@ -58,9 +54,8 @@ class BuildCheckpointConfig:
     install_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_successes", "num_failures", "steps", "batch_size", "num_test_successes", "num_test_failures"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "num_successes", "num_failures", "steps", "batch_size")
+        check_minimum(self, 1, "num_test_successes", "num_test_failures")
         if self.seed in (CALIBRATION_SEED, evaluate_model.RecordConfig.seed):
             raise UserError(f"seed={self.seed} is that of the calibration or evaluation episodes: use another one")
 
@@ -68,37 +63,29 @@ class BuildCheckpointConfig:
 def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record, train, calibrate, evaluate on seen and unseen splits, and audit; write the model and its card."""
     pipeline = Pipeline(run, reporter)
-    env_config = EnvConfig(views=VIEW_NAMES)
-    collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, collect_episodes.CollectConfig(
-        split=load_split(TRAIN_SPLIT), num_successes=config.num_successes, num_failures=config.num_failures,
+    env_config, seen = EnvConfig(views=VIEW_NAMES), load_split(TRAIN_SPLIT)
+    collect_config = collect_episodes.CollectConfig(
+        split=seen, num_successes=config.num_successes, num_failures=config.num_failures,
         num_post_success=config.num_post_success, frame_stride=2, seed=config.seed, env=env_config,
-    ))  # fmt: skip
+    )  # fmt: skip
+    collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, collect_config)
     train_metrics = pipeline.run_command("train", "reward_model", train.COMMAND, train.TrainCommand(
-        data=run.path / "data", split=load_split(TRAIN_SPLIT), time_reversal=True, steps=config.steps,
-        batch_size=config.batch_size, seed=config.seed,
-        augment=config.augment, fusion="inverse_variance",
+        data=run.path / "data", split=seen, time_reversal=True, steps=config.steps, batch_size=config.batch_size,
+        seed=config.seed, augment=config.augment, fusion="inverse_variance",
     ))  # fmt: skip
-    calibration_config = collect_episodes.CollectConfig(
-        split=load_split(TRAIN_SPLIT),
-        num_successes=config.num_test_successes,
-        num_failures=config.num_test_failures,
-        frame_stride=2,
-        seed=CALIBRATION_SEED,
-        env=env_config,
-    )
+    num_test: dict[str, Any] = {"num_successes": config.num_test_successes, "num_failures": config.num_test_failures}
+    calibration_config = replace(collect_config, **num_test, num_post_success=0, seed=CALIBRATION_SEED)
     pipeline.run_command("collect for calibration", "calibration", collect_episodes.COMMAND, calibration_config)
     calibrate_metrics = pipeline.run_command("calibrate", "calibrated", calibrate.COMMAND, calibrate.CalibrateConfig(
         data=run.path / "calibration", checkpoint=run.path / "reward_model"
     ))  # fmt: skip
-    record_config = evaluate_model.RecordConfig(
-        num_successes=config.num_test_successes, num_failures=config.num_test_failures, env=env_config
-    )
+    record_config = evaluate_model.RecordConfig(**num_test, env=env_config)
     model_folder = run.path / "calibrated"
     eval_metrics = {
         name: pipeline.run_command(f"evaluate {name}", name, evaluate_model.COMMAND, evaluate_model.EvaluateConfig(
             checkpoint=model_folder, split=split, record=record_config, clip_baseline=config.clip_baseline
         ))["splits"]
-        for name, split in ((TRAIN_SPLIT, load_split(TRAIN_SPLIT)), ("unseen", Split(name=ALL_UNSEEN)))
+        for name, split in ((TRAIN_SPLIT, seen), ("unseen", Split(name=ALL_UNSEEN)))
     }  # fmt: skip
     audit_config = audit.AuditConfig(data=run.path / TRAIN_SPLIT / TRAIN_SPLIT, checkpoint=model_folder)
     audit_metrics = pipeline.run_command("audit", "audit", audit.COMMAND, audit_config)

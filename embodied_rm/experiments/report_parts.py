@@ -16,7 +16,7 @@ from embodied_rm.models.scoring import score_episodes
 from embodied_rm.report import EpisodePanel, KeyMetric, ReportCase
 from embodied_rm.report.episode_video import CLIP_HEIGHT_PX
 from embodied_rm.score import read_episodes_for
-from embodied_rm.types import RewardOutput
+from embodied_rm.types import Episode, IntArray, RewardOutput
 
 MAX_PANEL_FRAMES = 600
 """Approximate maximum of frames per episode in a report; longer episodes are thinned."""
@@ -42,25 +42,21 @@ def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = 
     episode = source.episode(row, stride=stride, size=size)
     if episode.progress is None and episode.subtasks:
         episode = replace(episode, progress=true_progress(episode))
-    if curve is None:
-        return EpisodePanel(episode=episode)
-    return EpisodePanel(
-        episode=episode, progress=curve.progress[frame_indices], success_prob=curve.success[frame_indices]
-    )
+    return EpisodePanel(episode=episode) if curve is None else _predicted_panel(episode, curve, frame_indices)
 
 
 def audit_panel(outcome: AuditResult) -> EpisodePanel:
     """Return the panel of the worst clip of a failed case, thinned to about `MAX_PANEL_FRAMES`."""
-    assert outcome.worst_clip is not None and outcome.worst_curve is not None
-    frame_indices = stride_indices(len(outcome.worst_curve), -(-len(outcome.worst_curve) // MAX_PANEL_FRAMES))
-    episode = select_frames(outcome.worst_clip.episode, frame_indices)
+    clip, curve = outcome.worst_clip, outcome.worst_curve
+    assert clip is not None and curve is not None
+    frame_indices = stride_indices(len(curve), -(-len(curve) // MAX_PANEL_FRAMES))
     # The outcome is the title of the panel.
-    titled_episode = replace(episode, metadata={"outcome": outcome.case.name})
-    return EpisodePanel(
-        episode=titled_episode,
-        progress=outcome.worst_curve.progress[frame_indices],
-        success_prob=outcome.worst_curve.success[frame_indices],
-    )
+    episode = replace(select_frames(clip.episode, frame_indices), metadata={"outcome": outcome.case.name})
+    return _predicted_panel(episode, curve, frame_indices)
+
+
+def _predicted_panel(episode: Episode, curve: RewardOutput, frames: IntArray) -> EpisodePanel:
+    return EpisodePanel(episode=episode, progress=curve.progress[frames], success_prob=curve.success[frames])
 
 
 def audit_check(outcome: AuditResult) -> ReportCase:

@@ -1,7 +1,6 @@
-"""Finished cells of a long experiment, stored as JSON Lines next to its results page.
+"""Finished cells of a long experiment, stored as JSON Lines next to its results page and committed with it.
 
-A run folder stays on its machine, but the results cache is committed with the page. Another machine reads finished
-cells from it, and an experiment of ten hours can be split into sessions.
+Another machine or session reads finished cells from there.
 """
 
 from __future__ import annotations
@@ -49,13 +48,8 @@ class ResultsCache:
     def get_or_measure(
         self, cell: str, settings: Mapping[str, Any], folder: Path, measure: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Return the result of a cell: the stored one, else measure it in its folder and store it.
-
-        Raises:
-            UserError: another cell was begun in the folder.
-        """
-        cached = self.read(cell, settings)
-        if cached is not None:
+        """Return the stored result of a cell, or measure it in its folder (see `begin_cell`) and store it."""
+        if (cached := self.read(cell, settings)) is not None:
             return cached
         code_version = begin_cell(folder, settings)
         result = measure()
@@ -71,12 +65,9 @@ class ResultsCache:
         header = {"settings": _settings_digest(settings), "code": code_version or code_digest()}
         record = {**header, "date": date.today().isoformat(), "machine": describe_machine(), "result": result}
         records = {**self._lines(), cell: record}
-        text = "".join(
-            json.dumps({"cell": name, **record_fields}, allow_nan=False) + "\n"
-            for name, record_fields in records.items()
-        )
+        lines = [json.dumps({"cell": name, **values}, allow_nan=False) + "\n" for name, values in records.items()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, text)
+        write_atomic(self.path, "".join(lines))
 
     def count_code_versions(self, cells: Sequence[str]) -> int:
         """Return the number of code versions that measured these cells, at least 1."""
@@ -103,13 +94,8 @@ class ResultsCache:
 def code_digest() -> str:
     """Return a digest of the source of both packages."""
     digest = hashlib.sha256()
-    for path in sorted(
-        [
-            *SOURCE_DIR.glob("embodied_rm/**/*.py"),
-            *SOURCE_DIR.glob("sim/embodied_sim/**/*.py"),
-            *SOURCE_DIR.glob("embodied_sim/**/*.py"),
-        ]
-    ):
+    packages = ("embodied_rm", "sim/embodied_sim", "embodied_sim")
+    for path in sorted(path for package in packages for path in SOURCE_DIR.glob(f"{package}/**/*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -117,9 +103,7 @@ def code_digest() -> str:
 def begin_cell(folder: Path, settings: Mapping[str, Any]) -> str:
     """Return the digest of the code that began the cell in a folder; begin it if needed.
 
-    Raises:
-        UserError: the cell there has other settings. A run folder stores its config, but not which model or data its
-            paths referred to.
+    Raises `UserError` if the cell there has other settings: a run folder does not store the model and data of paths.
     """
     run, current = RunFolder(folder), {"settings": _settings_digest(settings), "code": code_digest()}
     if not (folder / CELL_FILE).exists():

@@ -28,11 +28,9 @@ def describe_machine() -> str:
 
 def cpu_name() -> str:
     """Return the name of the CPU."""
-    cpuinfo = Path("/proc/cpuinfo")
-    model_names = [
-        line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-    ]
-    return model_names[0] if model_names else platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def companion_path(page: Path, name: str, suffix: str) -> Path:
@@ -58,7 +56,5 @@ def write_section(page: Path, command: str, text: str, title: str = "Benchmarks"
     start_marker, end_marker = f"<!-- {command} -->", f"<!-- end of {command} -->"
     section = f"{start_marker}\n{text}\n\n{date.today().isoformat()}; {describe_machine()}.\n{end_marker}\n"
     pattern = re.compile(f"{re.escape(start_marker)}.*?{re.escape(end_marker)}\n", re.DOTALL)
-    new_text = (
-        pattern.sub(lambda _: section, old_text) if pattern.search(old_text) else f"{old_text.rstrip()}\n\n{section}"
-    )
-    write_atomic(page, new_text)
+    new_text, num_replaced = pattern.subn(lambda _: section, old_text)
+    write_atomic(page, new_text if num_replaced else f"{old_text.rstrip()}\n\n{section}")

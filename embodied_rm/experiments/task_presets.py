@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
+from embodied_rm.report.markdown import markdown_table
 from embodied_rm.tabletop.clone_policy import CloneCommand
 from embodied_rm.tabletop.refine_policy import RefineCommand
 
@@ -26,37 +27,21 @@ def preset_clone_config(
     clone: CloneCommand, task: str, data: Path, preset: TaskPreset, checkpoint: Path | None = None
 ) -> CloneCommand:
     """Return the clone config of a task; `checkpoint` is the reward model, if cloning uses one."""
-    return replace(
-        clone,
-        task=task,
-        data=data,
-        checkpoint=checkpoint,
-        num_demonstrations=preset.num_demonstrations,
-        log_std_init=preset.log_std_init,
-    )
+    clone = replace(clone, num_demonstrations=preset.num_demonstrations, log_std_init=preset.log_std_init)
+    return replace(clone, task=task, data=data, checkpoint=checkpoint)
 
 
 def preset_refine_config(
     refine: RefineCommand, task: str, policy: Path, checkpoint: Path | None, preset: TaskPreset
 ) -> RefineCommand:
     """Return the refine config of a task."""
-    return replace(
-        refine,
-        task=task,
-        policy=policy,
-        checkpoint=checkpoint,
-        rollout_steps=preset.rollout_steps,
-        iterations=preset.iterations,
-        ppo=replace(refine.ppo, gamma=preset.gamma, gae_lambda=preset.gae_lambda),
-    )
+    ppo = replace(refine.ppo, gamma=preset.gamma, gae_lambda=preset.gae_lambda)
+    refine = replace(refine, rollout_steps=preset.rollout_steps, iterations=preset.iterations, ppo=ppo)
+    return replace(refine, task=task, policy=policy, checkpoint=checkpoint)
 
 
 def preset_table(presets: Mapping[str, TaskPreset]) -> list[str]:
     """Return the presets as lines of a Markdown table."""
-    rows = {task: asdict(preset) for task, preset in presets.items()}
-    names = list(next(iter(rows.values())))
-    return [
-        f"| task | {' | '.join(name.replace('_', ' ') for name in names)} |",
-        "|---" * (1 + len(names)) + "|",
-        *(f"| {task} | {' | '.join(f'{row[name]:g}' for name in names)} |" for task, row in rows.items()),
-    ]
+    header = ["task", *(field.name.replace("_", " ") for field in fields(TaskPreset))]
+    rows = [(task, *(f"{value:g}" for value in astuple(preset))) for task, preset in presets.items()]
+    return markdown_table(header, rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from embodied_rm.report.markdown import format_metrics, markdown_table
+
 METRIC_COLUMNS = {
     "voc": "VOC",
     "voc_reversed": "reversed",
@@ -22,6 +24,10 @@ METRIC_COLUMNS = {
 def model_card(metrics: Mapping[str, Any]) -> str:
     """Return the card as Markdown, from the metrics of `embodied-rm build-checkpoint`."""
     data_stats, train_stats, durations_s = metrics["collect"], metrics["train"], metrics["seconds"]
+    splits = metrics["splits"]
+    baselines = {f"_{key}_ ({name})": row for name in splits for key, row in splits[name]["baselines"].items()}
+    task_splits = [name for name in splits if name in ("seen", "unseen_task")]
+    tasks = {f"{task} ({name})": row for name in task_splits for task, row in splits[name]["tasks"].items()}
     return "\n".join([
         "# Reward model of the tabletop tasks",
         "",
@@ -39,7 +45,7 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         "## Metrics by split",
         "",
-        *_split_table(metrics["splits"]),
+        *_metric_table("split", {name: numbers["reward_model"] for name, numbers in splits.items()}),
         "",
         "Uncertainty and error: Spearman's correlation; coverage: of the interval",
         f"value +- {metrics['calibrate']['interval_scale']:.2f} (uncertainty + 0.01), fitted to cover 90 % of",
@@ -47,11 +53,11 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "above the 99th percentile of these episodes. All columns: docs/metrics.md.",
         "Baselines without images, on the same episodes:",
         "",
-        *_baseline_table(metrics["splits"]),
+        *_metric_table("baseline", baselines),
         "",
         "## Metrics by task",
         "",
-        *_task_table(metrics["splits"]),
+        *_metric_table("task", tasks),
         "",
         "## Audit",
         "",
@@ -67,35 +73,9 @@ def model_card(metrics: Mapping[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def _split_table(splits: Mapping[str, Any]) -> list[str]:
-    return _markdown_table("split", {name: numbers["reward_model"] for name, numbers in splits.items()})
-
-
-def _baseline_table(splits: Mapping[str, Any]) -> list[str]:
-    rows = {
-        f"_{name}_ ({split})": numbers
-        for split, split_metrics in splits.items()
-        for name, numbers in split_metrics["baselines"].items()
-    }
-    return _markdown_table("baseline", rows)
-
-
-def _task_table(splits: Mapping[str, Any]) -> list[str]:
-    rows = {
-        f"{task} ({name})": numbers
-        for name, split_metrics in splits.items()
-        for task, numbers in split_metrics["tasks"].items()
-        if name in ("seen", "unseen_task")
-    }
-    return _markdown_table("task", rows)
-
-
-def _markdown_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
-    lines = [f"| {row_header} | {' | '.join(METRIC_COLUMNS.values())} |", "|---" * (len(METRIC_COLUMNS) + 1) + "|"]
-    for name, metrics in rows.items():
-        cells = [f"{metrics[key]:.3f}" if key in metrics else "-" for key in METRIC_COLUMNS]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+def _metric_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+    cells = [(name, *format_metrics(metrics, METRIC_COLUMNS)) for name, metrics in rows.items()]
+    return markdown_table((row_header, *METRIC_COLUMNS.values()), cells)
 
 
 def _case_table(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
