@@ -10,14 +10,8 @@ from embodied_rm.evaluate.evaluation import (
 )
 from embodied_rm.evaluate.goal_images import assign_goal_rows
 from embodied_rm.evaluate.predictions import PredictionSet, concat_predictions, predict_episodes, reverse_episode
-from embodied_rm.evaluate.progress_metrics import actor_tau, frames_until_success, progress_table
-from embodied_rm.evaluate.success_metrics import (
-    errors_and_uncertainties,
-    prediction_table,
-    subtask_accuracy,
-    success_precision_recall,
-    uncertainty_table,
-)
+from embodied_rm.evaluate.progress_metrics import actor_tau
+from embodied_rm.evaluate.success_metrics import errors_and_uncertainties, uncertainty_table
 
 __all__ = [
     "GroundTruth",
@@ -28,15 +22,10 @@ __all__ = [
     "concat_predictions",
     "errors_and_uncertainties",
     "evaluate",
-    "frames_until_success",
     "ground_truths",
     "model_table",
     "predict_baseline",
     "predict_episodes",
-    "prediction_table",
-    "progress_table",
     "reverse_episode",
-    "subtask_accuracy",
-    "success_precision_recall",
     "uncertainty_table",
 ]

@@ -26,9 +26,9 @@ def evaluate(
     other_predictions: Mapping[str, PredictionSet] | None = None,
     rows: Sequence[int] | None = None,
 ) -> dict[str, object]:
-    """Compute the metrics of a reward model and of the baselines.
+    """Compute the metrics of a reward model and of the baselines; `docs/metrics.md` defines them.
 
-    `docs/metrics.md` defines every metric. Metrics that cannot be computed (no failures, no subtasks) are left out.
+    Metrics that cannot be computed (no failures, no subtasks) are left out.
 
     Args:
         model: The reward model.
@@ -42,21 +42,20 @@ def evaluate(
         `{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
 
     Raises:
-        DataError: If the true progress of an episode is unknown; the message names it.
+        DataError: The true progress of an episode is unknown.
     """
     all_episodes = list(episodes)
     selected_rows, all_truths = range(len(all_episodes)) if rows is None else rows, ground_truths(all_episodes)
-    selected_truths = [all_truths[row] for row in selected_rows]
-    num_successes = sum(bool(truth.label.success[-1]) for truth in selected_truths)
-    reporter.log(f"scoring {len(selected_truths)} episodes")
-    predictions = (
-        predict_episodes(model, [all_episodes[row] for row in selected_rows]) if predictions is None else predictions
-    )
-    other_tables = {name: model_table(other, selected_truths) for name, other in (other_predictions or {}).items()}
+    truths = [all_truths[row] for row in selected_rows]
+    num_successes = sum(bool(truth.label.success[-1]) for truth in truths)
+    reporter.log(f"scoring {len(truths)} episodes")
+    if predictions is None:
+        predictions = predict_episodes(model, [all_episodes[row] for row in selected_rows])
+    other_tables = {name: model_table(other, truths) for name, other in (other_predictions or {}).items()}
     return {
-        "reward_model": model_table(predictions, selected_truths),
-        "baselines": {**baseline_tables(selected_truths), **other_tables},
-        "episodes": {"successes": num_successes, "failures": len(selected_truths) - num_successes},
+        "reward_model": model_table(predictions, truths),
+        "baselines": {**baseline_tables(truths), **other_tables},
+        "episodes": {"successes": num_successes, "failures": len(truths) - num_successes},
     }
 
 
@@ -70,39 +69,26 @@ class GroundTruth:
 
 
 def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:
-    """Return the annotations of each episode.
-
-    Raises:
-        DataError: If the true progress of an episode is unknown; the message names it.
-    """
-    labels = label(episodes)
-    return [
-        GroundTruth(label=labeled, outcome=episode.metadata.get("outcome"))
-        for labeled, episode in zip(labels, episodes, strict=True)
-    ]
+    """Return the annotations of each episode; raise `DataError` if the true progress of one is unknown."""
+    outcomes = [episode.metadata.get("outcome") for episode in episodes]
+    pairs = zip(label(episodes), outcomes, strict=True)
+    return [GroundTruth(label=labeled, outcome=outcome) for labeled, outcome in pairs]
 
 
 def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth]) -> Metrics:
     """Compute all metrics of a model's predictions; undefined ones are left out."""
-    labels = [truth.label for truth in episode_truths]
-    table = curve_metrics([prediction.progress for prediction in predictions.predictions], episode_truths)
-    num_undefined = sum(
-        np.isnan(voc(output.progress[: frames_until_success(labeled)]))
-        for output, labeled in zip(predictions.predictions, labels, strict=True)
-        if labeled.success[-1]
-    )
+    labels, outcomes = [truth.label for truth in episode_truths], [truth.outcome for truth in episode_truths]
+    curves = [prediction.progress for prediction in predictions.predictions]
+    table = {**progress_table(curves, labels), "actor_tau": actor_tau(curves, labels, outcomes)}
+    successes = [(curve, labeled) for curve, labeled in zip(curves, labels, strict=True) if labeled.success[-1]]
+    num_undefined = sum(np.isnan(voc(curve[: frames_until_success(labeled)])) for curve, labeled in successes)
     table["voc_undefined"] = float(num_undefined or "nan")
-    table["voc_reversed"] = nanmean(
-        voc(prediction.progress[1:]) for prediction in predictions.reversed_predictions if prediction is not None
-    )
+    reversed_curves = [output.progress for output in predictions.reversed_predictions if output is not None]
+    table["voc_reversed"] = nanmean(voc(curve[1:]) for curve in reversed_curves)
     table["voc_f1"] = voc_f1(table["voc"], -table["voc_reversed"])
-    return _drop_nan(
-        {
-            **table,
-            **prediction_table(predictions.predictions, labels, predictions.interval_scale),
-            "seconds_per_frame": predictions.seconds_per_frame,
-        }
-    )
+    table |= prediction_table(predictions.predictions, labels, predictions.interval_scale)
+    table["seconds_per_frame"] = predictions.seconds_per_frame
+    return {name: value for name, value in table.items() if not np.isnan(value)}
 
 
 def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> PredictionSet:
@@ -113,13 +99,9 @@ def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> Pr
 
     def predict(truth: Array, done: BoolArray) -> RewardOutput:
         progress, success = baseline(truth, done)
-        return RewardOutput(
-            progress=progress,
-            valid=np.ones(len(progress), bool),
-            subtask=np.full(len(progress), -1),
-            success=success,
-            uncertainty=np.zeros(len(progress), np.float32),
-        )
+        valid, subtask = np.ones(len(progress), bool), np.full(len(progress), -1)
+        uncertainty = np.zeros(len(progress), np.float32)
+        return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
 
     def predict_reversed(episode: LabeledEpisode) -> RewardOutput | None:
         if not episode.success[-1]:
@@ -139,17 +121,5 @@ def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> Pr
 def baseline_tables(episode_truths: Sequence[GroundTruth]) -> dict[str, Metrics]:
     """Compute all metrics of the baselines. Returns name -> metrics."""
     labels = [truth.label for truth in episode_truths]
-    return {
-        name: model_table(predict_baseline(baseline, labels), episode_truths) for name, baseline in BASELINES.items()
-    }
-
-
-def curve_metrics(curves: Sequence[Array], episode_truths: Sequence[GroundTruth]) -> Metrics:
-    """Compute all metrics of progress curves; nan where undefined."""
-    labels = [truth.label for truth in episode_truths]
-    tau = actor_tau(curves, labels, [truth.outcome for truth in episode_truths])
-    return {**progress_table(curves, labels), "actor_tau": tau}
-
-
-def _drop_nan(table: Metrics) -> Metrics:
-    return {name: value for name, value in table.items() if not np.isnan(value)}
+    predictions = {name: predict_baseline(baseline, labels) for name, baseline in BASELINES.items()}
+    return {name: model_table(prediction_set, episode_truths) for name, prediction_set in predictions.items()}

@@ -21,20 +21,15 @@ def assign_goal_rows(labels: Sequence[LabeledEpisode]) -> list[int | None]:
     for row, episode in enumerate(labels):
         if episode.success[-1]:
             success_rows_by_goal.setdefault(episode.goal, []).append(row)
-    return [_next_success_row(row, success_rows_by_goal.get(episode.goal, [])) for row, episode in enumerate(labels)]
-
-
-def _next_success_row(row: int, success_rows: Sequence[int]) -> int | None:
-    others = [other for other in success_rows if other != row]
-    return min(others, key=lambda other: (other < row, other), default=None)
+    goal_rows: list[int | None] = []
+    for row, episode in enumerate(labels):
+        others = [other for other in success_rows_by_goal.get(episode.goal, []) if other != row]
+        goal_rows.append(next((other for other in others if other > row), others[0] if others else None))
+    return goal_rows
 
 
 def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, int]:
-    """Return episode -> the episode whose last frame is its goal image; episodes without one are left out.
-
-    Raises:
-        DataError: If no episode has a goal image; the message starts with `data_label`.
-    """
+    """Return episode -> the episode whose last frame is its goal image; raise `DataError` if no episode has one."""
     goal_by_row = {row: goal for row, goal in enumerate(assign_goal_rows(label(episodes))) if goal is not None}
     if not goal_by_row:
         raise DataError(
@@ -46,11 +41,7 @@ def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, in
 def read_common_goal(
     image_paths: Sequence[Path], views: Sequence[str], episodes: Sequence[Episode], data_label: str
 ) -> Episode:
-    """Read the goal images of all episodes.
-
-    Raises:
-        UserError: If the episodes have several goals.
-    """
+    """Read the goal images of all episodes; raise `UserError` if these have several goals."""
     goals = sorted({goal_of(episode) for episode in episodes})
     if len(goals) > 1:
         raise UserError(f"goal_images=[...] shows one goal, but {data_label} has {len(goals)}: {', '.join(goals)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -37,11 +38,9 @@ class PredictionSet:
 
     def take(self, rows: Sequence[int]) -> PredictionSet:
         """Return the predictions of the given episodes. `seconds` and `num_frames` remain those of all."""
-        return replace(
-            self,
-            predictions=tuple(self.predictions[row] for row in rows),
-            reversed_predictions=tuple(self.reversed_predictions[row] for row in rows),
-        )
+        predictions = tuple(self.predictions[row] for row in rows)
+        reversed_predictions = tuple(self.reversed_predictions[row] for row in rows)
+        return replace(self, predictions=predictions, reversed_predictions=reversed_predictions)
 
 
 def predict_episodes(
@@ -50,16 +49,9 @@ def predict_episodes(
     goals: Sequence[Episode] | None = None,
     references: Sequence[Episode] | None = None,
 ) -> PredictionSet:
-    """Score every episode, and every success reversed.
+    """Score every episode, and every success reversed. `goals`: episodes that end with the goal image of each episode.
 
-    Args:
-        model: The reward model.
-        episodes: Annotated episodes.
-        goals: For each episode one whose last frame is its goal image.
-        references: For each episode a demonstration.
-
-    Raises:
-        DataError: If the true progress of an episode is unknown; the message names it.
+    Raises `DataError` if the true progress of an episode is unknown.
     """
     labels = label(episodes)
     success_rows = [i for i, episode in enumerate(labels) if episode.success[-1]]
@@ -71,34 +63,26 @@ def predict_episodes(
     )
     success_predictions = score_episodes(model, reversed_episodes, reversed_goals, reversed_references)
     seconds = time.perf_counter() - start_time
-    num_frames = sum(len(episode) - 1 for episode in (*episodes, *reversed_episodes))
     prediction_by_row = dict(zip(success_rows, success_predictions, strict=True))
-    reversed_predictions = tuple(prediction_by_row.get(row) for row in range(len(episodes)))
-    scale = model.capabilities.interval_scale
     return PredictionSet(
         predictions=tuple(predictions),
-        reversed_predictions=reversed_predictions,
+        reversed_predictions=tuple(prediction_by_row.get(row) for row in range(len(episodes))),
         seconds=seconds,
-        num_frames=num_frames,
-        interval_scale=scale,
+        num_frames=sum(len(episode) - 1 for episode in (*episodes, *reversed_episodes)),
+        interval_scale=model.capabilities.interval_scale,
     )
 
 
 def concat_predictions(parts: Iterable[PredictionSet]) -> PredictionSet:
     """Concatenate the predictions of several sets of episodes."""
     prediction_sets = list(parts)
+    scales = {part.interval_scale for part in prediction_sets}
     return PredictionSet(
-        predictions=tuple(
-            prediction for prediction_set in prediction_sets for prediction in prediction_set.predictions
-        ),
-        reversed_predictions=tuple(
-            prediction for prediction_set in prediction_sets for prediction in prediction_set.reversed_predictions
-        ),
-        seconds=sum(prediction_set.seconds for prediction_set in prediction_sets),
-        num_frames=sum(prediction_set.num_frames for prediction_set in prediction_sets),
-        interval_scale=prediction_sets[0].interval_scale
-        if len({prediction_set.interval_scale for prediction_set in prediction_sets}) == 1
-        else None,
+        predictions=tuple(chain.from_iterable(part.predictions for part in prediction_sets)),
+        reversed_predictions=tuple(chain.from_iterable(part.reversed_predictions for part in prediction_sets)),
+        seconds=sum(part.seconds for part in prediction_sets),
+        num_frames=sum(part.num_frames for part in prediction_sets),
+        interval_scale=scales.pop() if len(scales) == 1 else None,
     )
 
 

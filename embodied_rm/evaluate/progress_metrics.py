@@ -28,23 +28,17 @@ STARC_DISCOUNT = 0.99
 
 
 def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """Compute the metrics of progress curves, as defined in `docs/metrics.md`.
-
-    Args:
-        curves: One float32 [T] in [0, 1] per episode.
-        labels: The annotations of the episodes.
-    """
+    """Compute the metrics of progress curves, float32 [T] in [0, 1] per episode, as defined in `docs/metrics.md`."""
     pairs = list(zip(curves, labels, strict=True))
     successes = [(curve, episode) for curve, episode in pairs if episode.success[-1]]
     failures = [(curve, episode) for curve, episode in pairs if not episode.success[-1]]
+    curves_until_success = [curve[: frames_until_success(episode)] for curve, episode in successes]
     return {
-        "voc": nanmean(voc(curve[: frames_until_success(episode)]) for curve, episode in successes),
+        "voc": nanmean(map(voc, curves_until_success)),
         "mae": nanmean(mae(curve, episode.progress) for curve, episode in pairs),
         "mae_successes": nanmean(mae(curve, episode.progress) for curve, episode in successes),
         "mae_failures": nanmean(mae(curve, episode.progress) for curve, episode in failures),
-        "resolution": nanmean(
-            effective_resolution(curve[: frames_until_success(episode)]) for curve, episode in successes
-        ),
+        "resolution": nanmean(map(effective_resolution, curves_until_success)),
         **preference_table(curves, labels),
         **reward_distance_table(curves, labels),
     }
@@ -57,17 +51,12 @@ def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) 
     """
     pairs = preferred_pairs([episode.progress[-1] for episode in labels], [episode.task for episode in labels])
     credit = preference_credit([curve[-1] for curve in curves], pairs)
-    length_tercile = (
-        terciles(np.array([len(episode) for episode in labels])[pairs].sum(axis=1)) if len(pairs) else np.zeros(0)
-    )
-    accuracy_by_length = {
-        name: nanmean(credit[length_tercile == tercile_index])
-        for tercile_index, name in enumerate(("short", "middle", "long"))
-    }
-    return {
-        "preference_accuracy": nanmean(credit),
-        **{f"preference_accuracy_{name}": value for name, value in accuracy_by_length.items()},
-    }
+    pair_lengths = np.array([len(episode) for episode in labels])[pairs].sum(axis=1) if len(pairs) else np.zeros(0)
+    length_tercile = terciles(pair_lengths) if len(pairs) else pair_lengths
+    table = {"preference_accuracy": nanmean(credit)}
+    for tercile, name in enumerate(("short", "middle", "long")):
+        table[f"preference_accuracy_{name}"] = nanmean(credit[length_tercile == tercile])
+    return table
 
 
 def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
@@ -77,10 +66,9 @@ def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpiso
         curve_pairs = [(c, e.progress) for c, e in zip(curves, labels, strict=True) if e.task == task]
         predicted, true_progress = (np.concatenate([pair[column][1:] for pair in curve_pairs]) for column in (0, 1))
         start_bins = np.concatenate([progress_bin(truth[:-1]) for _, truth in curve_pairs])
+        end_bins = progress_bin(true_progress)
         epic_distances.append(epic_of_state_rewards(predicted, true_progress))
-        starc_distances.append(
-            starc_of_transitions(predicted, true_progress, start_bins, progress_bin(true_progress), STARC_DISCOUNT)
-        )
+        starc_distances.append(starc_of_transitions(predicted, true_progress, start_bins, end_bins, STARC_DISCOUNT))
     return {"epic": nanmean(epic_distances), "starc": nanmean(starc_distances)}
 
 
