@@ -43,6 +43,7 @@ EXTRAS = {
     "grpc": "serve",
     "grpc_health": "serve",
     "msgspec": "serve",
+    "mujoco": "sim",
     "onnx": "onnx",
     "prometheus_client": "serve",
     "ray": "ray",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.command import Command
@@ -20,7 +19,7 @@ from embodied_rm.paths import DATASET_DIR
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
-from embodied_rm.tabletop.policies import policy_task, stochastic_policy
+from embodied_rm.tabletop.policies import policy_task, scripted_policy, stochastic_policy
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split
 from embodied_rm.types import Episode
 from embodied_sim.scripted_policy import (
@@ -103,9 +102,8 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
     outcome_counts, num_successes, frames = Counter[str](), 0, 0
     writes_state = len(set(map(observation_size, config.tasks))) == 1
     if not writes_state:
-        reporter.log(
-            "the tasks' observations differ in size, so the dataset has no state: no policy can be cloned from it"
-        )
+        problem = "the tasks' observations differ in size, so the dataset has no state"
+        reporter.log(f"{problem}: no policy can be cloned from it")
     with DatasetWriter(run.path / DATASET_DIR, robot_type=Path(config.env.robot).stem) as writer:
         for task_index, task in enumerate(config.tasks):
             total = config.num_successes + config.num_failures + config.num_post_success
@@ -129,44 +127,30 @@ def remove_partial_dataset(folder: Path) -> None:
 
 def observation_size(task: str) -> int:
     """Return the size of a task's observation vector."""
-    env = TabletopVecEnv(task, 1, views=())
-    try:
+    with closing(TabletopVecEnv(task, 1, views=())) as env:
         return flatdim(env.single_observation_space)
-    finally:
-        env.close()
 
 
 def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterator[Episode]:
     """Yield episodes of one task: successes, failures, episodes continued after success, and rollouts of policies.
 
     Successes and rollouts end at success. The other episodes end at the time limit; some of them undo a success. A
-    task without post-success plans has no episodes of the third kind.
-
-    Args:
-        task: name of the task.
-        config: what to record.
-        task_index: selects a random stream that no other task uses.
+    task without post-success plans has no episodes of the third kind. `task_index` selects a random stream that no
+    other task uses.
     """
+    holdout = config.split.holdout
     for part, count in enumerate((config.num_successes, config.num_failures, config.num_post_success)):
         if not count:
             continue
-        env = make_envs(task, config.env, ends_on_success=part == 0, holdout=config.split.holdout)
-        target_outcomes = part_outcomes(part, env)
         seed = stream_seed(config.seed, task_index, part)
-        try:
-            yield from record_actors(env, target_outcomes, count, config, seed) if target_outcomes else ()
-        finally:
-            env.close()
+        with closing(make_envs(task, config.env, ends_on_success=part == 0, holdout=holdout)) as env:
+            if target_outcomes := part_outcomes(part, env):
+                yield from record_actors(env, target_outcomes, count, config, seed)
     for part, folder in enumerate(policies_for_task(config, task), start=len(TARGET_OUTCOMES)):
-        env = make_envs(task, config.env, ends_on_success=True, holdout=config.split.holdout)
-        seed = stream_seed(config.seed, task_index, part)
-        try:
+        seed, count = stream_seed(config.seed, task_index, part), config.rollouts_per_policy or 0
+        with closing(make_envs(task, config.env, ends_on_success=True, holdout=holdout)) as env:
             act = stochastic_policy(Path(folder), env, seed)
-            yield from record_episodes(
-                env, act, config.rollouts_per_policy or 0, config, seed, lambda row: ROLLOUT_OUTCOME
-            )
-        finally:
-            env.close()
+            yield from record_episodes(env, act, count, config, seed, lambda row: ROLLOUT_OUTCOME)
 
 
 def policies_for_task(config: CollectConfig, task: str) -> tuple[str, ...]:
@@ -200,19 +184,9 @@ def record_actors(
     env: TabletopVecEnv, outcome_kinds: Sequence[str], count: int, config: CollectConfig, seed: int
 ) -> Iterator[Episode]:
     """Yield `count` episodes of the scripted policy, which aims at the given outcomes in turn."""
-    actor = ScriptedPolicy(
-        env,
-        outcome_kinds,
-        seed=seed,
-        noise=config.action_noise,
-        speed_range=(config.speed_range[0], config.speed_range[1]),
-    )
-
-    def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        actor.reset(new_episodes)
-        return actor.act()
-
-    return record_episodes(env, act, count, config, seed, lambda row: str(actor.outcomes[row]))
+    slowest, fastest = config.speed_range
+    actor = ScriptedPolicy(env, outcome_kinds, seed=seed, noise=config.action_noise, speed_range=(slowest, fastest))
+    return record_episodes(env, scripted_policy(actor), count, config, seed, lambda row: str(actor.outcomes[row]))
 
 
 def record_episodes(
@@ -224,9 +198,8 @@ def record_episodes(
         labels = {"task": env.task.name, "goal": env.goals[row], "outcome": outcome(row)}
         return {**labels, "split": config.split.name, "seed": str(config.seed), **env.episode_metadata(row)}
 
-    return iter(
-        EpisodeRecorder(env, act, num_episodes=count, frame_stride=config.frame_stride, seed=seed, metadata_fn=describe)
-    )
+    stride = config.frame_stride
+    return iter(EpisodeRecorder(env, act, num_episodes=count, frame_stride=stride, seed=seed, metadata_fn=describe))
 
 
 COMMAND = Command(schema=CollectConfig, main=main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -20,8 +21,9 @@ from embodied_rm.rl.watch.crosscheck import NUM_VERIFICATION_EPISODES, Crosschec
 from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.holdout import Holdout
-from embodied_sim.robots import find_robot
-from embodied_sim.vec_env import TabletopVecEnv
+
+if TYPE_CHECKING:
+    from embodied_sim.vec_env import TabletopVecEnv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +45,14 @@ class EnvConfig:
 
 
 def make_envs(task: str, config: EnvConfig, *, ends_on_success: bool, holdout: Holdout | None = None) -> TabletopVecEnv:
-    """Make tabletop environments without autoreset.
+    """Make tabletop environments without autoreset. Raises `SimError` for an unknown task or setting."""
+    from embodied_sim.robots import find_robot  # by mujoco, the extra `sim`
+    from embodied_sim.vec_env import TabletopVecEnv
 
-    Raises:
-        SimError: the task, robot, view, backend, device or renderer is unknown.
-    """
-    return TabletopVecEnv(
-        task,
-        config.num_envs,
-        views=config.views,
-        image_size=config.image_size,
-        autoreset_mode=AutoresetMode.DISABLED,
-        ends_on_success=ends_on_success,
-        backend=config.backend,
-        device=config.device,
-        max_contacts=config.max_contacts,
-        renderer=config.renderer,
-        robot=find_robot(config.robot, config.tool_site, config.gripper_actuator),
-        divergence_dump_dir=config.divergence_dump_dir,
-        randomize=config.randomize,
-        holdout=holdout,
-    )
+    robot = find_robot(config.robot, config.tool_site, config.gripper_actuator)
+    options = {name: value for name, value in vars(config).items() if name not in ("tool_site", "gripper_actuator")}
+    options |= {"robot": robot, "autoreset_mode": AutoresetMode.DISABLED, "ends_on_success": ends_on_success}
+    return TabletopVecEnv(task, **options, holdout=holdout)
 
 
 def learner_device(config: EnvConfig) -> torch.device:
@@ -77,27 +66,19 @@ def learner_device(config: EnvConfig) -> torch.device:
 
 
 def wrap_observations(envs: VectorEnv, obs_mode: str, encoder_model: RewardModel | None) -> VectorEnv:
-    """Wrap the environments so that they return the observations of `obs_mode`.
-
-    Raises:
-        UserError: the mode needs an encoder and `encoder_model` is None.
-    """
+    """Make the environments return the observations of `obs_mode`. Raises `UserError` if its encoder is missing."""
     if obs_mode == "state":
         return envs
     if encoder_model is None:
-        raise UserError(
-            f"a policy with obs_mode={obs_mode} needs the reward model that it was cloned with: checkpoint="
-        )
+        needed = "the reward model that it was cloned with"
+        raise UserError(f"a policy with obs_mode={obs_mode} needs {needed}: checkpoint=")
     return EmbeddingObservation(envs, encoder_model)
 
 
 def make_evaluator(
     task: str, config: EnvConfig, *, episodes: int, seed: int, obs_mode: str, encoder_model: RewardModel | None
 ) -> Callable[[GaussianPolicy], EvalResult]:
-    """Return a function that evaluates a policy on `episodes` seeded episodes by the simulator's success.
-
-    All policies are evaluated on the same episodes.
-    """
+    """Return a function that evaluates any policy on the same seeded episodes, by the simulator's success."""
     envs = wrap_observations(make_envs(task, config, ends_on_success=True), obs_mode, encoder_model)
     return lambda policy: evaluate_policy(envs, policy, episodes, seed)
 
@@ -111,14 +92,13 @@ def make_verifier(
     model: RewardModel,
     encoder_model: RewardModel | None,
 ) -> Callable[[GaussianPolicy, int], CrosscheckResult]:
-    """Return a function that compares the success predictions of the model with the simulator's success.
+    """Return a function of policy and iteration that compares the model's successes with the simulator's.
 
-    It takes a policy and an iteration; every iteration has other episodes.
+    Every iteration has other episodes.
     """
     verify_config = replace(config, num_envs=NUM_VERIFICATION_EPISODES)
     envs = wrap_observations(make_envs(task, verify_config, ends_on_success=False), obs_mode, encoder_model)
     reward_config = replace(refine_config.reward, rule="shaped", success_source="simulator")
     env = LearnedRewardEnv(envs, model, reward_config, refine_config.ppo.gamma)
-    return lambda policy, iteration: crosscheck(
-        env, policy, stream_seed(refine_config.seed, EVAL_SEED_STREAM, 1 + iteration)
-    )
+    seed = refine_config.seed
+    return lambda policy, i: crosscheck(env, policy, stream_seed(seed, EVAL_SEED_STREAM, 1 + i))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
@@ -18,7 +18,7 @@ from embodied_rm.report.contact_sheet import ContactSheetRow, draw_contact_sheet
 from embodied_rm.report.episode_video import make_grid
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
-from embodied_rm.tabletop.policies import deterministic_policy
+from embodied_rm.tabletop.policies import deterministic_policy, scripted_policy
 from embodied_rm.types import Episode
 from embodied_sim.divergence import Divergence, read_divergence, replay_divergence
 from embodied_sim.registry import find_task, make_task, task_names
@@ -73,10 +73,8 @@ def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Re
         renderer=env_config.renderer,
     )
     first_views = dict(zip(env_config.views, replayed.images[0], strict=True))
-    write_atomic(
-        run.file_path(IMAGE_FILE),
-        draw_contact_sheet([ContactSheetRow(caption=f"{divergence.task}: {divergence.reason}", views=first_views)]),
-    )
+    row = ContactSheetRow(caption=f"{divergence.task}: {divergence.reason}", views=first_views)
+    write_atomic(run.file_path(IMAGE_FILE), draw_contact_sheet([row]))
     # The first image is repeated for a second: it is the only one if the environment diverges at once.
     clip = np.concatenate([replayed.images[:1].repeat(REPLAY_FPS, axis=0), replayed.images[1:]])
     write_video(run.file_path(VIDEO_FILE), make_grid([list(clip.swapaxes(0, 1))]), REPLAY_FPS)
@@ -87,12 +85,9 @@ def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Re
 
 
 def divergence_task(path: Path, divergence: Divergence, task_name: str | None) -> Task:
-    """Return the task of a divergence.
+    """Return the task of a divergence. Raises `UserError` if a custom task is not named, or another task is.
 
     A divergence file is data: a Python task file is run only if `task_name`, from the command line, names it.
-
-    Raises:
-        UserError: a custom task is not named, or another task is.
     """
     if task_name is None:
         if divergence.task not in task_names():
@@ -108,31 +103,26 @@ def divergence_task(path: Path, divergence: Divergence, task_name: str | None) -
 
 
 def divergence_robot(path: Path, divergence: Divergence, env_config: EnvConfig) -> Robot:
-    """Return the robot of a divergence; a custom robot is read only from the file that `env.robot` names.
+    """Return the robot of a divergence. Raises `UserError` if a custom robot is not named.
 
-    Raises:
-        UserError: a custom robot is not named.
+    A custom robot is read only from the file that `env.robot` names.
     """
-    if not divergence.robot.endswith(".xml"):
-        return find_robot(divergence.robot, env_config.tool_site, env_config.gripper_actuator)
-    if not env_config.robot.endswith(".xml"):
+    is_custom = divergence.robot.endswith(".xml")
+    if is_custom and not env_config.robot.endswith(".xml"):
         raise UserError(
             f"{path} is a divergence of a custom robot, {divergence.robot}: name its file, env.robot=my_arm.xml"
         )
-    return find_robot(env_config.robot, env_config.tool_site, env_config.gripper_actuator)
+    name = env_config.robot if is_custom else divergence.robot
+    return find_robot(name, env_config.tool_site, env_config.gripper_actuator)
 
 
 def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Play one episode per environment; write the video and the simulator's evaluation."""
-    envs = make_envs(task, config.env, ends_on_success=True)
-    try:
+    with closing(make_envs(task, config.env, ends_on_success=True)) as envs:
         act = POLICIES.get(config.policy, stored_policy)(config, envs)
         episodes = record_episodes(envs, act, config, reporter)
-    finally:
-        envs.close()
-    write_video(
-        run.file_path(VIDEO_FILE), make_grid([list(episode.views.values()) for episode in episodes]), episodes[0].fps
-    )
+    grid = make_grid([list(episode.views.values()) for episode in episodes])
+    write_video(run.file_path(VIDEO_FILE), grid, episodes[0].fps)
     reporter.table(f"played {task}", {"policy": config.policy, **episode_outcomes(episodes)})
     counts = {"episodes": config.env.num_envs, "successes": sum(episode.success is True for episode in episodes)}
     run.write_json("metrics.json", {"play": {**counts, "diverged": config.env.num_envs - len(episodes)}})
@@ -141,9 +131,11 @@ def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter)
 def record_episodes(envs: TabletopVecEnv, act: PolicyFn, config: PlayConfig, reporter: Reporter) -> list[Episode]:
     """Record one episode per environment, in their order. Raises `UserError` if all of them diverged."""
     count = envs.num_envs
-    recorder = EpisodeRecorder(
-        envs, act, num_episodes=count, seed=config.seed, metadata_fn=lambda row: {"env": str(row)}
-    )
+
+    def describe(row: int) -> dict[str, str]:
+        return {"env": str(row)}
+
+    recorder = EpisodeRecorder(envs, act, num_episodes=count, seed=config.seed, metadata_fn=describe)
     episodes = list(reporter.track(recorder, f"play {envs.task.name}", total=count))
     if not episodes:
         raise UserError(f"the simulation diverged in all {count} environments; try seed={config.seed + 1}")
@@ -162,13 +154,7 @@ def episode_outcomes(episodes: Sequence[Episode]) -> dict[str, str]:
 
 def expert_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
     """Return the task's scripted expert at full speed."""
-    actor = ScriptedPolicy(envs, seed=config.seed)
-
-    def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        actor.reset(new_episodes)
-        return actor.act()
-
-    return act
+    return scripted_policy(ScriptedPolicy(envs, seed=config.seed))
 
 
 def random_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:

@@ -1,4 +1,4 @@
-"""Stored policies as functions of observations, for recording their episodes."""
+"""Policies as functions of observations, for recording their episodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
@@ -13,6 +14,7 @@ from embodied_rm.data.record import PolicyFn
 from embodied_rm.errors import UserError
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
+from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv
 
 CONFIG_FILE = "config.json"
@@ -29,6 +31,16 @@ def stochastic_policy(folder: Path, envs: TabletopVecEnv, seed: int) -> PolicyFn
     """Return a stored policy with its exploration noise; see `deterministic_policy`."""
     policy, generator = _load_matching_policy(folder, envs), torch.Generator().manual_seed(seed)
     return lambda observation, _: np.clip(policy.sample(observation, generator)[0], -1, 1)
+
+
+def scripted_policy(policy: ScriptedPolicy) -> PolicyFn:
+    """Return a scripted policy that draws a new plan for every episode."""
+
+    def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        policy.reset(new_episodes)
+        return policy.act()
+
+    return act
 
 
 def policy_task(folder: Path | str) -> str:

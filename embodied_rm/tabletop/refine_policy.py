@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,13 +40,8 @@ from embodied_rm.tabletop.envs import (
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
 from embodied_sim.registry import make_task
 
-GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
-    "incremental": "incremental",
-    "forward": "forward",
-    "min": "min",
-    "mean": "mean",
-    "inverse_variance": "inverse_variance",
-}
+_GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
+GOAL_FREE_FUSIONS: dict[str, FusionKind] = {fusion: fusion for fusion in _GOAL_FREE_FUSIONS}
 """Fusions that need no goal image and no demonstration; refinement has neither."""
 LABELS_DIR = "labels"
 """Folder in the run folder: recorded videos and the scores of the labeler."""
@@ -121,9 +116,8 @@ def load_inputs(config: RefineCommand) -> RefineInputs:
     device = learner_device(config.env)
     model = move_to_device(load_reward_model(config), device)
     encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
-    return RefineInputs(
-        policy=policy.to(device), model=model, encoder_model=encoder_model, demonstrations=demonstrations
-    )
+    policy = policy.to(device)
+    return RefineInputs(policy=policy, model=model, encoder_model=encoder_model, demonstrations=demonstrations)
 
 
 def open_labeler(
@@ -151,8 +145,7 @@ def load_policy_encoder(config: RefineCommand, model: DescribedRewardModel) -> P
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
     """Load the reward model with the fusion of the config, or the judge.
 
-    Raises:
-        UserError: the model does not know a view, or needs a goal image, a demonstration or whole videos.
+    Raises `UserError` if the model does not know a view, or needs a goal image, a demonstration or whole videos.
     """
     if config.judge.type is not None:
         if config.fusion is not None:
@@ -215,57 +208,36 @@ def refine_task(
     Rank 0 evaluates the policy, before and after on the same episodes. The labeler receives videos of some
     environments.
     """
-    task = config.task
-    env_config = config.env
-    obs_mode = inputs.policy.spec.obs_mode
-    encoder_model = inputs.encoder_model
-    refine_config = to_base_config(config, RefineConfig)
+    task, env_config, refine_config = config.task, config.env, to_base_config(config, RefineConfig)
+    obs_mode, encoder_model = inputs.policy.spec.obs_mode, inputs.encoder_model
     local_env_config = replace(env_config, num_envs=dist.local_count(env_config.num_envs))
     if env_config.divergence_dump_dir is not None and dist.rank:
-        local_env_config = replace(
-            local_env_config, divergence_dump_dir=env_config.divergence_dump_dir / f"process_{dist.rank}"
-        )
+        dump_dir = env_config.divergence_dump_dir / f"process_{dist.rank}"
+        local_env_config = replace(local_env_config, divergence_dump_dir=dump_dir)
 
     def make_episode_evaluator(count: int) -> EvaluateFn:
         return make_evaluator(
             task, env_config, episodes=count, seed=config.seed, obs_mode=obs_mode, encoder_model=encoder_model
         )
 
-    final_evaluate = make_episode_evaluator(config.final_eval_episodes) if dist.rank == 0 else None
-    evaluate_iteration = (
-        make_episode_evaluator(config.eval_episodes) if dist.rank == 0 and config.eval_episodes else None
-    )
-    verifies = evaluate_iteration is not None and config.reward.success_source == "model"
-    verify = (
-        make_verifier(
+    is_first = dist.rank == 0
+    final_evaluate = make_episode_evaluator(config.final_eval_episodes) if is_first else None
+    evaluate_iteration = make_episode_evaluator(config.eval_episodes) if is_first and config.eval_episodes else None
+    verify = None
+    if evaluate_iteration is not None and config.reward.success_source == "model":
+        verify = make_verifier(
             task, env_config, refine_config, obs_mode=obs_mode, model=inputs.model, encoder_model=encoder_model
         )
-        if verifies
-        else None
-    )
     envs: VectorEnv = make_envs(task, local_env_config, ends_on_success=False)
     if labeler is not None:
         labeling = config.labeling
         envs = RecordEpisodes(envs, labeler.submit, num_recorded=labeling.num_envs, frame_stride=labeling.frame_stride)
-    observed_envs = wrap_observations(envs, obs_mode, encoder_model)
-    try:
-        return refine(
-            observed_envs,
-            inputs.policy,
-            inputs.model,
-            refine_config,
-            run,
-            reporter,
-            final_evaluate,
-            RefineOptions(
-                evaluate_iteration=evaluate_iteration,
-                crosscheck=verify,
-                demonstrations=inputs.demonstrations,
-                dist=dist,
-            ),
-        )
-    finally:
-        observed_envs.close()
+    options = RefineOptions(
+        evaluate_iteration=evaluate_iteration, crosscheck=verify, demonstrations=inputs.demonstrations, dist=dist
+    )
+    policy, model = inputs.policy, inputs.model
+    with closing(wrap_observations(envs, obs_mode, encoder_model)) as observed_envs:
+        return refine(observed_envs, policy, model, refine_config, run, reporter, final_evaluate, options)
 
 
 COMMAND = Command(schema=RefineCommand, main=main, distributed=True)

@@ -14,7 +14,6 @@ from embodied_rm.errors import DataError, UserError, lookup
 from embodied_rm.tabletop.envs import EnvConfig
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.holdout import Holdout
-from embodied_sim.registry import make_task, task_names
 
 NO_SPLIT, ALL_UNSEEN = "none", "all"
 """Special split names: nothing is held out; all unseen splits."""
@@ -71,6 +70,10 @@ def check_split(split: Split) -> None:
     """Raise `UserError` if a bundled split was changed, or if its holdout names unknown objects or sides."""
     if split.name in group_choices("split") and split != load_split(split.name):
         raise UserError(f"split={split.name} is fixed; give a changed split another name: split.name=...")
+    if split == load_split(NO_SPLIT):
+        return
+    from embodied_sim.registry import make_task, task_names  # by mujoco, the extra `sim`
+
     tasks = [make_task(name) for name in (*task_names(), *split.tasks)]
     props_by_noun = {prop.noun: prop for task in tasks for prop in task.object_props}
     sides = {f"{task.name} {side}": side for task in tasks for side in task.sides}
@@ -82,6 +85,8 @@ def check_split(split: Split) -> None:
 
 def check_split_membership(split: Split, episodes: Iterable[EpisodeMeta]) -> None:
     """Raise `DataError` for the first episode that does not belong to the split."""
+    from embodied_sim.registry import make_task  # by mujoco, the extra `sim`
+
     tasks = {make_task(name).name for name in split.tasks}
     for episode in episodes:
         if reason := split_mismatch(split, tasks, episode.metadata):

@@ -3,6 +3,9 @@
 `import embodied_sim` registers every task with Gymnasium, see `gym_envs.py`.
 """
 
-from embodied_sim.gym_envs import register_envs
+from importlib.util import find_spec
 
-register_envs()
+if find_spec("mujoco") is not None:  # the extra `sim`; without it, configs and datasets of the simulator are still read
+    from embodied_sim.gym_envs import register_envs
+
+    register_envs()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-import mujoco
 import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.sim_errors import SimError
+
+if TYPE_CHECKING:
+    import mujoco
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +51,9 @@ class Randomization:
     def sample(
         self, model: mujoco.MjModel, item_body_ids: Sequence[int], rng: np.random.Generator
     ) -> Mapping[str, FloatArray]:
-        """Draw the randomized model fields of one world.
+        """Draw the randomized model fields of one world: field -> value. The mass varies of the bodies `item_body_ids`.
 
         All draws are made regardless of the settings, so that disabling one deviation changes no other.
-
-        Args:
-            model: The compiled scene.
-            item_body_ids: Ids of the bodies whose mass varies.
-            rng: Random generator.
-
-        Returns:
-            Model field -> its value in the world.
         """
         camera_shift = apply_min_fraction(rng.uniform(-1, 1, model.cam_pos.shape), self.min_camera_fraction)
         camera_rotation = sample_rotations(rng, model.ncam, self.camera_rotation, self.min_camera_fraction)
@@ -115,6 +110,8 @@ def sample_rotations(rng: np.random.Generator, count: int, max_angle: float, min
 
 def rotate_quaternions(quat: FloatArray, rotation: FloatArray) -> FloatArray:
     """Rotate each orientation `quat` [K, 4] in its own frame by `rotation` [K, 4]."""
+    import mujoco  # the extra `sim`; configs are read without it
+
     result = np.empty_like(quat)
     for k in range(len(quat)):
         mujoco.mju_mulQuat(result[k], quat[k], rotation[k])
@@ -123,6 +120,8 @@ def rotate_quaternions(quat: FloatArray, rotation: FloatArray) -> FloatArray:
 
 def rotate_vectors(direction: FloatArray, rotation: FloatArray) -> FloatArray:
     """Rotate each vector `direction` [K, 3] by `rotation` [K, 4]."""
+    import mujoco  # the extra `sim`; configs are read without it
+
     result = np.empty((len(direction), 3))
     for k in range(len(direction)):
         mujoco.mju_rotVecQuat(result[k], direction[k].astype(float), rotation[k])

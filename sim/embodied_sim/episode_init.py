@@ -13,7 +13,7 @@ from embodied_sim.backends.backend import PhysicsBackend
 from embodied_sim.control import FloatArray
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.layout import Layout, start_tool_positions
-from embodied_sim.props.prop import PALETTE
+from embodied_sim.palette import PALETTE
 from embodied_sim.task import Task
 
 NUM_START_POSES = 96

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from embodied_sim.episode_init import NUM_START_POSES
-from embodied_sim.layout import Layout
-from embodied_sim.props.prop import PALETTE
+from embodied_sim.palette import PALETTE
 from embodied_sim.sim_errors import SimError, lookup
-from embodied_sim.task import Task
+
+if TYPE_CHECKING:
+    from embodied_sim.layout import Layout
+    from embodied_sim.task import Task
 
 HoldoutSplit = Literal["any", "seen", "unseen"]
 """Values of an attribute: all, all except the held-out ones, or only the held-out ones."""
@@ -70,9 +71,10 @@ class Holdout:
     def sample_layout(self, task: Task, rng: np.random.Generator) -> Layout:
         """Draw a layout within the split; without a split it is the task's own draw.
 
-        Raises:
-            SimError: No allowed layout was found in `MAX_DRAWS` draws.
+        Raises `SimError` if `MAX_DRAWS` draws give no allowed layout.
         """
+        from embodied_sim.episode_init import NUM_START_POSES  # by mujoco, the extra `sim`
+
         for _ in range(MAX_DRAWS):
             layout = task.draw_layout(rng, NUM_START_POSES)
             if self.allows(task, layout):

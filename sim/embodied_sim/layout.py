@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.palette import PALETTE
 from embodied_sim.props import Fixture, Item, Prop
-from embodied_sim.props.prop import PALETTE
 
 ITEM_START_BOUNDS_M = np.array([[0.36, -0.27], [0.54, -0.02]])
 """Lower and upper bounds of an item's start position x, y, m."""

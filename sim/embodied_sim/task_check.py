@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from embodied_sim.control import FloatArray
 from embodied_sim.episode_init import NUM_START_POSES
 from embodied_sim.layout import Layout
 from embodied_sim.observation import build_observation
+from embodied_sim.palette import PALETTE
 from embodied_sim.props import Prop
-from embodied_sim.props.prop import PALETTE
 from embodied_sim.sim_errors import SimError, describe_error, lookup
 from embodied_sim.state import SceneState
 from embodied_sim.task import SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME, Task
@@ -37,12 +37,9 @@ TUPLE_ATTRIBUTES: Mapping[str, tuple[type, str]] = {
 
 
 def check_task(task_class: type[Task]) -> None:
-    """Validate a task class.
+    """Validate a task class. Raises `SimError`, one sentence that names the task and the first problem.
 
     It does not check that the expert succeeds and the failure plans fail; `embodied-rm play` and `collect` show that.
-
-    Raises:
-        SimError: One sentence that names the task and the first problem.
     """
     check_attributes(task_class)
     TaskCheck(task_class()).run()
@@ -59,9 +56,8 @@ def check_attributes(task_class: type[Task]) -> None:
             raise task_error(task_class, f"{name} must be a tuple of {description}, got {value!r}")
     max_steps = getattr(task_class, "max_episode_steps", None)
     if not isinstance(max_steps, int) or max_steps < 1:
-        raise task_error(
-            task_class, f"max_episode_steps must be a whole number of control steps of 50 ms, got {max_steps!r}"
-        )
+        expected = "max_episode_steps must be a whole number of control steps of 50 ms"
+        raise task_error(task_class, f"{expected}, got {max_steps!r}")
 
 
 def task_error(task_class: type[Task], message: str) -> SimError:
@@ -86,11 +82,9 @@ class TaskCheck:
         self.check_named_bodies(sandbox, layouts[0])
         for outcome, outcome_plans in plans.items():
             for index, plan in enumerate(outcome_plans):
-                self.check_targets(
-                    "expert_plan()" if outcome == SUCCESS_OUTCOME else f"failure_plans()[{outcome!r}][{index}]",
-                    plan,
-                    sandbox.read(),
-                )
+                is_expert = outcome == SUCCESS_OUTCOME
+                label = "expert_plan()" if is_expert else f"failure_plans()[{outcome!r}][{index}]"
+                self.check_targets(label, plan, sandbox.read())
         self.call_task("playing expert_plan()", lambda: self.check_expert(sandbox))
         sandbox.close()
 
@@ -105,9 +99,8 @@ class TaskCheck:
         except SimError:
             raise
         except Exception as error:
-            raise self.error(
-                f"{action} ended in {describe_error(error, type(self.task).expert_plan.__code__.co_filename)}"
-            ) from error
+            source_file = type(self.task).expert_plan.__code__.co_filename
+            raise self.error(f"{action} ended in {describe_error(error, source_file)}") from error
 
     def check_props(self) -> None:
         """Check that props have unique names and known colors, and that observed points and objects exist."""
@@ -126,10 +119,11 @@ class TaskCheck:
 
     def check_layout(self, seed: int) -> Layout:
         """Draw a layout, and check that it depends on the seed only."""
-        first, second = (
-            self.call_task("draw_layout()", lambda: self.task.draw_layout(np.random.default_rng(seed), NUM_START_POSES))
-            for _ in range(2)
-        )
+
+        def draw() -> Layout:
+            return self.task.draw_layout(np.random.default_rng(seed), NUM_START_POSES)
+
+        first, second = (self.call_task("draw_layout()", draw) for _ in range(2))
         if not all(np.array_equal(getattr(first, field.name), getattr(second, field.name)) for field in fields(Layout)):
             raise self.error("draw_layout() returns two layouts for one seed: use only the rng argument")
         return first
@@ -142,9 +136,8 @@ class TaskCheck:
             try:
                 template.format(**placeholders)
             except (KeyError, IndexError, ValueError) as error:
-                raise self.error(
-                    f"the template {template!r} has an unknown placeholder ({error}). Available: {available}"
-                ) from None
+                problem = f"the template {template!r} has an unknown placeholder ({error})"
+                raise self.error(f"{problem}. Available: {available}") from None
 
     def check_plans(self) -> dict[str, tuple[Plan, ...]]:
         """Return outcome -> plans: the expert's, and at least two kinds of failure, including `wrong_object`."""
@@ -158,11 +151,7 @@ class TaskCheck:
             )
         plans = {SUCCESS_OUTCOME: (self.call_task("expert_plan()", self.task.expert_plan),), **failures}
         for outcome, outcome_plans in plans.items():
-            if (
-                not isinstance(outcome_plans, tuple)
-                or not outcome_plans
-                or not all(_is_plan(plan) for plan in outcome_plans)
-            ):
+            if not _is_filled_tuple(outcome_plans) or not all(map(_is_plan, outcome_plans)):
                 prefix = "" if outcome == SUCCESS_OUTCOME else "one or more tuples, each "
                 raise self.error(f"the plans for {outcome!r} must be {prefix}a tuple of one or more waypoints")
         return plans
@@ -195,37 +184,28 @@ class TaskCheck:
         subtask, fraction = self.call_task("current_subtask()", lambda: self.task.current_subtask(now, start))
         self.check_column("the subtasks of current_subtask()", subtask, len(now), "iu", "whole numbers")
         self.check_column("the fractions of current_subtask()", fraction, len(now), "fiu", "numbers")
-        self.check_column(
-            "success()", self.call_task("success()", lambda: self.task.success(now)), len(now), "b", "bools"
-        )
+        success = self.call_task("success()", lambda: self.task.success(now))
+        self.check_column("success()", success, len(now), "b", "bools")
         if not np.isfinite(fraction).all():
             raise self.error("a fraction of current_subtask() is not finite: is something divided by 0?")
         if out_of_range := set(subtask.tolist()) - set(range(len(self.task.subtasks))):
-            names = ", ".join(self.task.subtasks)
-            raise self.error(
-                f"current_subtask() returns {min(out_of_range)}, "
-                f"but subtasks has 0 to {len(self.task.subtasks) - 1}: {names}"
-            )
+            choices = f"0 to {len(self.task.subtasks) - 1}: {', '.join(self.task.subtasks)}"
+            raise self.error(f"current_subtask() returns {min(out_of_range)}, but subtasks has {choices}")
 
     def check_column(self, label: str, value: Any, count: int, kinds: str, expected: str) -> None:
         """Check that a value is an array [count] of a dtype kind."""
         if not isinstance(value, np.ndarray) or value.shape != (count,) or value.dtype.kind not in kinds:
-            raise self.error(
-                f"{label} must be an array of {expected}, one per environment ([{count}] here), got {_shape(value)}"
-            )
+            expected = f"an array of {expected}, one per environment ([{count}] here)"
+            raise self.error(f"{label} must be {expected}, got {_shape(value)}")
 
     def check_targets(self, label: str, plan: Plan, state: SceneState) -> None:
         """Check that every waypoint has a finite goal in every environment."""
         for index, waypoint in enumerate(plan):
-            goal = self.call_task(f"waypoint {index} of {label}", partial(waypoint.target, state, state.tool_pos))
-            self.check_finite(f"waypoint {index} of {label}", goal, len(state))
-
-    def check_finite(self, label: str, goal: Any, count: int) -> None:
-        """Check that goals are finite points [count, 3]."""
-        if not isinstance(goal, np.ndarray) or goal.shape != (count, 3) or not np.isfinite(goal).all():
-            raise self.error(
-                f"{label} must lead to finite points, one per environment ([{count}, 3] here), got {_shape(goal)}"
-            )
+            name, count = f"waypoint {index} of {label}", len(state)
+            goal = self.call_task(name, partial(waypoint.target, state, state.tool_pos))
+            if not isinstance(goal, np.ndarray) or goal.shape != (count, 3) or not np.isfinite(goal).all():
+                expected = f"finite points, one per environment ([{count}, 3] here)"
+                raise self.error(f"{name} must lead to {expected}, got {_shape(goal)}")
 
     def check_expert(self, sandbox: TaskSandbox) -> None:
         """Play the expert and check that all goals are reachable and the progress is valid."""
@@ -238,14 +218,17 @@ class TaskCheck:
     def check_reachable(self, label: str, goal: FloatArray, tolerance: float) -> None:
         """Check that a goal lies in the workspace, within the tolerance."""
         if np.linalg.norm(goal - np.clip(goal, *WORKSPACE_BOUNDS_M)) > tolerance:
-            limits = ", ".join(
-                f"{axis} {low:g} to {high:g}" for axis, low, high in zip("xyz", *WORKSPACE_BOUNDS_M, strict=True)
-            )
+            bounds = zip("xyz", *WORKSPACE_BOUNDS_M, strict=True)
+            limits = ", ".join(f"{axis} {low:g} to {high:g}" for axis, low, high in bounds)
             raise self.error(f"{label} leads to {goal.round(3).tolist()} m, outside the workspace: {limits} m")
 
 
+def _is_filled_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(value, tuple) and bool(value)
+
+
 def _is_plan(plan: object) -> bool:
-    return isinstance(plan, tuple) and bool(plan) and all(isinstance(waypoint, Waypoint) for waypoint in plan)
+    return _is_filled_tuple(plan) and all(isinstance(waypoint, Waypoint) for waypoint in plan)
 
 
 def _shape(value: object) -> str:

@@ -25,7 +25,7 @@ from embodied_rm.tabletop.splits import (
 )
 from embodied_rm.types import Episode
 from embodied_sim.holdout import Holdout, color_object_pairs_of
-from embodied_sim.props.prop import PALETTE
+from embodied_sim.palette import PALETTE
 from embodied_sim.registry import make_task, task_names
 from embodied_sim.sim_errors import SimError
 

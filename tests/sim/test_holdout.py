@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from embodied_sim.domain_randomization import Randomization, apply_min_fraction, sample_rotations
 from embodied_sim.holdout import Holdout, color_object_pairs_of, task_sides_of
-from embodied_sim.props.prop import PALETTE
+from embodied_sim.palette import PALETTE
 from embodied_sim.registry import make_task, task_names
 from embodied_sim.sim_errors import SimError
 from embodied_sim.vec_env import TabletopVecEnv

@@ -7,8 +7,8 @@ from gymnasium.vector import AutoresetMode
 from embodied_sim.backends import make_backend
 from embodied_sim.backends.backend import VARIABLE_FIELDS, VISUAL_FIELDS
 from embodied_sim.layout import sample_colors
+from embodied_sim.palette import PALETTE
 from embodied_sim.props import Item
-from embodied_sim.props.prop import PALETTE
 from embodied_sim.render import RENDERERS, make_renderer
 from embodied_sim.robots import ROBOTS
 from embodied_sim.scene import build_scene

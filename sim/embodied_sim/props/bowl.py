@@ -11,8 +11,7 @@ from embodied_sim.props.prop import Fixture, Point, add_box
 
 BOWL_RADIUS_M = 0.08
 """Distance from the center of the bowl to the middle of a side of its rim, m: an open hand fits inside."""
-BOWL_FLOOR_Z_M = 0.006
-"""Height of the floor of the bowl, m."""
+BOWL_FLOOR_Z_M = 0.006  # height of the floor of the bowl, m
 
 _RIM_HALF_HEIGHT_M = 0.017
 _WALL_HALF_THICKNESS_M = 0.004

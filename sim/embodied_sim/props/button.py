@@ -9,10 +9,8 @@ import mujoco
 from embodied_sim.palette import PALETTE
 from embodied_sim.props.prop import Fixture, add_box
 
-BUTTON_TRAVEL_M = 0.03
-"""Travel of the cap, m."""
-BUTTON_REST_Z_M = 0.075
-"""Height of the top of the cap at rest, m."""
+BUTTON_TRAVEL_M = 0.03  # travel of the cap, m
+BUTTON_REST_Z_M = 0.075  # height of the top of the cap at rest, m
 
 _BASE_HALF_SIZE_M = (0.045, 0.045, 0.015)
 _CAP_HALF_WIDTH_M = 0.027

@@ -9,8 +9,7 @@ import mujoco
 
 from embodied_sim.props.prop import Fixture, add_box
 
-DRAWER_TRAVEL_M = 0.16
-"""Travel of the drawer, m."""
+DRAWER_TRAVEL_M = 0.16  # travel of the drawer, m
 
 _CABINET_HALF_SIZE_M = (0.1, 0.1, 0.05)
 _WALL_HALF_THICKNESS_M = 0.004
@@ -29,8 +28,7 @@ class Cabinet(Fixture):
     nominal_xy = (0.69, 0.2)
     point_names = ("knob", "tray")
     joint_names = ("drawer",)
-    drawer_start_range: tuple[float, float] = (0.0, 0.008)
-    """Range of the drawer's opening at the start, m."""
+    drawer_start_range: tuple[float, float] = (0.0, 0.008)  # range of the drawer's opening at the start, m
 
     @property
     def joint_start_ranges(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]

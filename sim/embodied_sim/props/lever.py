@@ -9,10 +9,8 @@ import mujoco
 
 from embodied_sim.props.prop import Fixture, add_box
 
-LEVER_ARM_Z_M = 0.065
-"""Height of the center of the arm, m."""
-LEVER_HALF_WIDTH_M = 0.01
-"""Half width of the arm, m."""
+LEVER_ARM_Z_M = 0.065  # height of the center of the arm, m
+LEVER_HALF_WIDTH_M = 0.01  # half width of the arm, m
 
 _ARM_LENGTH_M = 0.12
 _BASE_HALF_SIZE_M = (0.06, 0.06, 0.02)

@@ -9,12 +9,9 @@ import mujoco
 from embodied_sim.palette import PALETTE
 from embodied_sim.props.prop import Item
 
-PEG_GRIP_HALF_SIZE_M = 0.022
-"""Half width and half height of the grip, m."""
-PEG_SHAFT_HALF_WIDTH_M = 0.015
-"""Half width of the shaft, m."""
-PEG_SHAFT_LENGTH_M = 0.05
-"""Length of the shaft, m."""
+PEG_GRIP_HALF_SIZE_M = 0.022  # half width and half height of the grip, m
+PEG_SHAFT_HALF_WIDTH_M = 0.015  # half width of the shaft, m
+PEG_SHAFT_LENGTH_M = 0.05  # length of the shaft, m
 PEG_STANDING_Z_M = PEG_SHAFT_LENGTH_M + PEG_GRIP_HALF_SIZE_M
 """Height of the center of the grip when the peg stands on the table, m."""
 

@@ -10,16 +10,12 @@ import numpy as np
 from embodied_sim.props.peg import PEG_SHAFT_HALF_WIDTH_M
 from embodied_sim.props.prop import Fixture, add_box
 
-HOLE_CLEARANCE_M = 0.002
-"""Difference of the widths of the hole and of the shaft of a peg, m."""
-BOARD_THICKNESS_M = 0.036
-"""Thickness of the board, m; the hole reaches the table."""
+HOLE_CLEARANCE_M = 0.002  # difference of the widths of the hole and of the shaft of a peg, m
+BOARD_THICKNESS_M = 0.036  # thickness of the board, m; the hole reaches the table
 
 _BOARD_HALF_WIDTH_M = 0.065
-_FUNNEL_SIZE_M = (0.0055, 0.003)
-"""Half length along the slope of the funnel and half thickness of its sides, m."""
-_MATERIAL = {"priority": 1, "friction": (0.3, 0.005, 0.0001)}
-"""Low friction, whatever the board touches."""
+_FUNNEL_SIZE_M = (0.0055, 0.003)  # half length along the slope of the funnel and half thickness of its sides, m
+_MATERIAL = {"priority": 1, "friction": (0.3, 0.005, 0.0001)}  # low friction, whatever the board touches
 _FUNNEL_RGBA = (0.75, 0.6, 0.4, 1.0)
 _WOOD_RGBA = (0.93, 0.84, 0.66, 1.0)
 

@@ -10,21 +10,13 @@ from typing import Literal
 
 import mujoco
 
+from embodied_sim.palette import PALETTE, Color
+
 Point = tuple[float, float, float]
-Color = tuple[float, float, float, float]
 Shape = Literal["cube", "cylinder"]
 
 ITEM_HALF_SIZE_M = 0.025
 """Half width and half height of an item, m."""
-PALETTE: dict[str, Color] = {
-    "red": (0.85, 0.1, 0.1, 1.0),
-    "blue": (0.1, 0.25, 0.9, 1.0),
-    "green": (0.1, 0.62, 0.2, 1.0),
-    "yellow": (0.95, 0.82, 0.1, 1.0),
-    "purple": (0.55, 0.2, 0.7, 1.0),
-    "orange": (0.95, 0.5, 0.1, 1.0),
-}
-"""Color name in instructions -> RGBA."""
 
 
 class Prop(ABC):

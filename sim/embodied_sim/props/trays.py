@@ -8,10 +8,8 @@ import mujoco
 
 from embodied_sim.props.prop import Fixture, add_box
 
-TRAY_HALF_SIZE_M = (0.07, 0.085)
-"""Half depth (x) and half width (y) of a tray, m: an open hand fits between the rims."""
-TRAY_FLOOR_Z_M = 0.006
-"""Height of the floor of a tray, m."""
+TRAY_HALF_SIZE_M = (0.07, 0.085)  # half depth (x) and half width (y) of a tray, m: an open hand fits between the rims
+TRAY_FLOOR_Z_M = 0.006  # height of the floor of a tray, m
 
 _TRAY_OFFSET_Y_M = 0.14
 _RIM_HALF_HEIGHT_M = 0.012

@@ -8,10 +8,8 @@ import mujoco
 
 from embodied_sim.props.prop import Fixture, Item, add_box
 
-ZONE_HALF_WIDTH_M = 0.06
-"""Half width of a zone, m."""
-ZONE_OFFSET_Y_M = 0.12
-"""Distance along y from the center between the zones to the center of each, m."""
+ZONE_HALF_WIDTH_M = 0.06  # half width of a zone, m
+ZONE_OFFSET_Y_M = 0.12  # distance along y from the center between the zones to the center of each, m
 
 _ZONE_HALF_SIZE_M = (ZONE_HALF_WIDTH_M, ZONE_HALF_WIDTH_M, 0.001)
 _ZONE_RGBA = (0.8, 0.78, 0.72, 1.0)
