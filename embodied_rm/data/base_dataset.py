@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from embodied_rm.data.issues import DataIssue
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, select_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, select_views
 from embodied_rm.data.stride import resample_subtasks, stride_indices
 from embodied_rm.types import Episode, Frames, IntArray, Views
 
@@ -26,10 +26,10 @@ class BaseDataset(ABC):
     def files(self, index: int) -> tuple[Path, ...]: ...
 
     @abstractmethod
-    def image_size(self, index: int) -> tuple[int, int]: ...
+    def image_size(self, index: int) -> ImageSize: ...
 
     @abstractmethod
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         """Read frames of one view, uint8 [T, H, W, 3]."""
 
     def __len__(self) -> int:
@@ -44,15 +44,13 @@ class BaseDataset(ABC):
     def columns(self, index: int) -> EpisodeColumns:
         return EpisodeColumns()
 
-    def read_frames(
-        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
-    ) -> Views:
+    def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
         frames = [self._read_view(index, view, frame_indices, size) for view in names]
         return Views(names=names, frames=np.stack(frames, axis=1))
 
     def episode(
-        self, index: int, *, views: Sequence[str] | None = None, size: tuple[int, int] | None = None, stride: int = 1
+        self, index: int, *, views: Sequence[str] | None = None, size: ImageSize | None = None, stride: int = 1
     ) -> Episode:
         meta = self.meta[index]
         frame_indices = stride_indices(meta.length, stride)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from embodied_rm.data.issues import DataIssue
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.errors import DataError
 from embodied_rm.types import Views
 
@@ -23,7 +23,7 @@ FrameBlock = tuple[int, Views | DataError]
 
 
 def iter_blocks(
-    source: EpisodeSource, indices: Iterable[int], views: Sequence[str], size: tuple[int, int] | None
+    source: EpisodeSource, indices: Iterable[int], views: Sequence[str], size: ImageSize | None
 ) -> Iterator[FrameBlock]:
     """Read the views of episodes in order, in blocks, resized to (height, width). `indices` is consumed in a thread.
 
@@ -33,7 +33,7 @@ def iter_blocks(
 
 
 def iter_episode_blocks(
-    source: EpisodeSource, index: int, views: Sequence[str], size: tuple[int, int] | None
+    source: EpisodeSource, index: int, views: Sequence[str], size: ImageSize | None
 ) -> Iterator[FrameBlock]:
     """Read one episode in blocks, see `iter_blocks`."""
     length = source.meta[index].length

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.data.issues import DataIssue, affected_episodes
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource, common_views, select_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource, ImageSize, common_views, select_views
 from embodied_rm.types import Episode, Views
 
 
@@ -46,7 +46,7 @@ class ConcatDataset:
         files, dataset_views = dataset.files(local_index), tuple(dataset.views)
         return (*(files[dataset_views.index(view)] for view in self.views), *files[len(dataset_views) :])
 
-    def image_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> ImageSize:
         dataset, local_index = self._locate(index)
         return dataset.image_size(local_index)
 
@@ -58,13 +58,10 @@ class ConcatDataset:
         dataset, local_index = self._locate(index)
         return dataset.columns(local_index)
 
-    def read_frames(
-        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
-    ) -> Views:
+    def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         dataset, local_index = self._locate(index)
-        return dataset.read_frames(
-            local_index, start, stop, views=select_views(views, self.views, str(self._path)), size=size
-        )
+        names = select_views(views, self.views, str(self._path))
+        return dataset.read_frames(local_index, start, stop, views=names, size=size)
 
     def episode(self, index: int, *, views: Sequence[str] | None = None, **read_options: Any) -> Episode:
         dataset, local_index = self._locate(index)
@@ -83,15 +80,11 @@ def _renumber(dataset_names: Sequence[str], datasets: Sequence[EpisodeSource]) -
     for name, dataset in zip(dataset_names, datasets, strict=True):
         next_index = 0
         for local_index, meta in enumerate(dataset.meta):
-            episode_index = local_index if meta.episode_index is None else meta.episode_index
             from_index = next_index if meta.dataset_from_index is None else meta.dataset_from_index
             next_index = from_index + meta.length
-            yield replace(
-                meta,
-                name=f"{name}/{meta.name}",
-                episode_index=episode_offset + episode_index,
-                dataset_from_index=frame_offset + from_index,
-            )
+            new_name, episode_index = f"{name}/{meta.name}", episode_offset + meta.index_in_dataset(local_index)
+            dataset_index = frame_offset + from_index
+            yield replace(meta, name=new_name, episode_index=episode_index, dataset_from_index=dataset_index)
         last_index = dataset.meta[-1].episode_index
         num_stored = len(dataset) + len(affected_episodes(dataset.issues))
         episode_offset += num_stored if last_index is None else max(last_index + 1, num_stored)

@@ -41,7 +41,4 @@ def convert_dataset(
 def crop_to_even(episode: Episode, views: Sequence[str]) -> Episode:
     """Crop the images to even height and width, as mp4 requires."""
     selected = {view: episode.views[view] for view in views}
-    cropped = {
-        name: frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2] for name, frames in selected.items()
-    }
-    return replace(episode, views=cropped)
+    return replace(episode, views={name: f[:, : f.shape[1] & ~1, : f.shape[2] & ~1] for name, f in selected.items()})

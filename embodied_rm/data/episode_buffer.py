@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -46,25 +46,16 @@ class EpisodeBuffer:
         self.subtask.append(int(info["subtask"][self.env_id]))
         self.last_recorded_step = self.elapsed_steps
 
-    def to_episode(
-        self,
-        name: str,
-        views: Sequence[str],
-        subtask_names: tuple[str, ...],
-        *,
-        fps: float,
-        success: bool,
-        metadata: Mapping[str, str],
-    ) -> Episode:
-        """Build the episode. At least one action must have been recorded."""
+    def to_episode(self, index: int, env: Any, *, fps: float, success: bool, metadata: Mapping[str, str]) -> Episode:
+        """Build the episode of an environment with `view_names` and `subtask_names`, after one action or more."""
         frames = np.stack(self.frames, axis=1)  # [V, T, H, W, 3]: each view contiguous
         actions = self.action if len(self.action) == len(self.frames) else [*self.action, self.last_action]
         return Episode(
-            name=name,
-            views=dict(zip(views, frames, strict=True)),
+            name=f"episode_{index:06d}",
+            views=dict(zip(env.view_names, frames, strict=True)),
             instruction=self.instruction,
             fps=fps,
-            subtasks=subtasks_from_indices(self.subtask, subtask_names),
+            subtasks=subtasks_from_indices(self.subtask, env.subtask_names),
             success=success,
             progress=np.array(self.progress, np.float32),
             state=np.array(self.state, np.float32),
@@ -75,9 +66,6 @@ class EpisodeBuffer:
 
 def subtasks_from_indices(subtask_indices: list[int], subtask_names: tuple[str, ...]) -> tuple[Subtask, ...]:
     """Return one subtask per run of equal indices; an index that recurs later starts another subtask."""
-    index_array = np.asarray(subtask_indices)
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(index_array)) + 1, [len(index_array)]])
-    return tuple(
-        Subtask(name=subtask_names[index_array[start]], start=int(start), end=int(end))
-        for start, end in pairwise(edges)
-    )
+    edges = [0, *(np.flatnonzero(np.diff(subtask_indices)) + 1).tolist(), len(subtask_indices)]
+    spans = [(subtask_names[subtask_indices[start]], start, end) for start, end in pairwise(edges)]
+    return tuple(Subtask(name=name, start=start, end=end) for name, start, end in spans)

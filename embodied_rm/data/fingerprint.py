@@ -43,10 +43,8 @@ def check_no_overlap(training: Mapping[str, str], held_out: Mapping[str, str], k
     for the key.
     """
     for key in sorted(training.keys() & held_out.keys()):
-        raise DataError(
-            f"{held_out[key]}: held out, but the same {kind} is trained on (as {training[key]}); "
-            f"its scores would say nothing about unseen {kind}s"
-        )
+        name, reason = held_out[key], f"its scores would say nothing about unseen {kind}s"
+        raise DataError(f"{name}: held out, but the same {kind} is trained on (as {training[key]}); {reason}")
 
 
 def hash_views(views: Mapping[str, npt.NDArray[Any]]) -> str:

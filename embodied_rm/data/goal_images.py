@@ -23,9 +23,8 @@ def read_goal_episode(paths: Sequence[Path], views: Sequence[str]) -> Episode:
 
 def _read_image(path: Path, views: Sequence[str]) -> np.ndarray:
     if path.stem not in views:
-        raise DataError(
-            f"{path}: {unknown_name_message(path.stem, views, 'view')}; a goal image is named after its view"
-        )
+        message = unknown_name_message(path.stem, views, "view")
+        raise DataError(f"{path}: {message}; a goal image is named after its view")
     try:
         return np.asarray(Image.open(path).convert("RGB"))[None]
     except (OSError, UnidentifiedImageError) as error:

@@ -29,9 +29,9 @@ class DataIssue:
     def from_error(cls, error: DataError, episodes: Sequence[str], file: Path | None = None) -> DataIssue:
         """Convert an error whose message starts with the file name."""
         file_name, _, message = str(error).partition(": ")
-        if file is None:
-            return cls(file=Path(file_name), message=message, episodes=tuple(episodes))
-        return cls(file=file, message=str(error).removeprefix(f"{file}: "), episodes=tuple(episodes))
+        if file is not None:
+            file_name, message = str(file), str(error).removeprefix(f"{file}: ")
+        return cls(file=Path(file_name), message=message, episodes=tuple(episodes))
 
 
 def affected_episodes(issues: Iterable[DataIssue]) -> tuple[str, ...]:

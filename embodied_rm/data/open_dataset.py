@@ -63,18 +63,14 @@ def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore
     path = Path(path)
     try:
         if isinstance(source, LeRobotDataset):
-            return LeRobotAnnotationStore(
-                path,
-                [index if meta.episode_index is None else meta.episode_index for index, meta in enumerate(source.meta)],
-            )
+            return LeRobotAnnotationStore(path, [meta.index_in_dataset(row) for row, meta in enumerate(source.meta)])
         if isinstance(source, ConcatDataset):
             raise DataError(f"{path}: holds several datasets, name one of them")
         if not isinstance(source, Mp4Dataset):
             raise DataError(f"{path}: HDF5 files are read-only")
     except DataError as error:
-        raise DataError(
-            f"{error}, so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"
-        ) from None
+        hint = f"so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"
+        raise DataError(f"{error}, {hint}") from None
     if any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
         return TableAnnotationStore(path, [meta.name for meta in source.meta])
     single_recording = any(path.glob("*.mp4"))

@@ -68,21 +68,16 @@ class EpisodeRecorder:
         seed: int | None = None,
         metadata_fn: MetadataFn = lambda env_id: {},
     ) -> None:
-        autoreset_mode = env.metadata.get("autoreset_mode")
-        if autoreset_mode is not AutoresetMode.DISABLED:
-            raise UserError(
-                f"recording needs an environment with autoreset_mode DISABLED, this one has {autoreset_mode}"
-            )
+        mode = env.metadata.get("autoreset_mode")
+        if mode is not AutoresetMode.DISABLED:
+            raise UserError(f"recording needs an environment with autoreset_mode DISABLED, this one has {mode}")
         for name, value in (("num_episodes", num_episodes), ("frame_stride", frame_stride)):
             if value < 1:
                 raise UserError(f"{name} must be >= 1, got {value}")
         self.num_diverged = 0
         """Number of diverged episodes."""
-        self.env = env
-        self.policy = policy
+        self.env, self.policy, self.seed, self.metadata_fn = env, policy, seed, metadata_fn
         self.frame_stride = frame_stride
-        self.seed = seed
-        self.metadata_fn = metadata_fn
         self.fps = float(env.metadata["render_fps"]) / frame_stride
         self._remaining = np.full(env.num_envs, num_episodes // env.num_envs)
         self._remaining[: num_episodes % env.num_envs] += 1
@@ -117,12 +112,8 @@ class EpisodeRecorder:
 
     def _select_due(self, done: BoolArray, diverged: BoolArray) -> IntArray:
         """Environments to record now."""
-        env_ids = [
-            env_id
-            for env_id, buffer in self._buffers.items()
-            if (done[env_id] or buffer.elapsed_steps % self.frame_stride == 0) and not diverged[env_id]
-        ]
-        return np.array(env_ids, np.int64)
+        steps = {env_id: buffer.elapsed_steps for env_id, buffer in self._buffers.items() if not diverged[env_id]}
+        return np.array([i for i, count in steps.items() if done[i] or count % self.frame_stride == 0], np.int64)
 
     def _record_frames(self, env_ids: IntArray, obs: Observations, info: Mapping[str, Any]) -> None:
         if len(env_ids) == 0:
@@ -139,9 +130,7 @@ class EpisodeRecorder:
             if info["diverged"][env_id]:
                 self.num_diverged += 1
                 continue
-            yield self._build_episode(buffer, bool(info["success"][env_id]), self.metadata_fn(int(env_id)))
-
-    def _build_episode(self, buffer: EpisodeBuffer, success: bool, metadata: Mapping[str, str]) -> Episode:
-        self._num_finished += 1
-        name, views = f"episode_{self._num_finished - 1:06d}", self.env.view_names
-        return buffer.to_episode(name, views, self.env.subtask_names, fps=self.fps, success=success, metadata=metadata)
+            success, metadata = bool(info["success"][env_id]), self.metadata_fn(int(env_id))
+            self._num_finished += 1
+            index = self._num_finished - 1
+            yield buffer.to_episode(index, self.env, fps=self.fps, success=success, metadata=metadata)

@@ -73,9 +73,8 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         return obs, infos
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
-        self._record_frames(
-            np.array([env_id for env_id, buffer in self._buffers.items() if self._is_due(buffer)], np.int64)
-        )
+        due = [env_id for env_id, buffer in self._buffers.items() if self._is_due(buffer)]
+        self._record_frames(np.array(due, np.int64))
         for env_id, buffer in self._buffers.items():
             buffer.add_action(actions[env_id])
         self._rendered.clear()
@@ -117,8 +116,5 @@ class RecordEpisodes(gym.vector.VectorWrapper):
             self._record_frames(np.array([env_id]))
         fps = float(self.metadata["render_fps"]) / self._frame_stride
         success = bool(self._infos["success"][env_id])
-        name = f"episode_{self._next_index:06d}"
-        self._on_episode(
-            buffer.to_episode(name, self.view_names, self.subtask_names, fps=fps, success=success, metadata={})
-        )
+        self._on_episode(buffer.to_episode(self._next_index, self, fps=fps, success=success, metadata={}))
         self._next_index += 1

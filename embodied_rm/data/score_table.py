@@ -39,11 +39,8 @@ class ScoreTable:
             frame_stride = int(json.loads((run_folder / CONFIG_FILE).read_text())["config"]["frame_stride"])
         except (OSError, pa.ArrowInvalid, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: not written by embodied-rm score ({error})") from None
-        episode_indices = pc.unique(table["episode_index"]).to_pylist()
-        tables = {
-            episode_index: table.filter(pc.equal(table["episode_index"], episode_index))
-            for episode_index in episode_indices
-        }
+        column = table["episode_index"]
+        tables = {index: table.filter(pc.equal(column, index)) for index in pc.unique(column).to_pylist()}
         return cls(path=path, tables=tables, frame_stride=frame_stride)
 
     def attach_predictions(self, episode: Episode, episode_index: int, length: int, stride: int) -> Episode:
@@ -53,22 +50,16 @@ class ScoreTable:
         """
         table = self.tables.get(episode_index)
         if table is None or len(table) != length:
-            num_scored = "none" if table is None else str(len(table))
-            raise DataError(
-                f"{self.path}: {episode.name} has {length} frames, {num_scored} of them scored: "
-                "run embodied-rm score on this dataset"
-            )
+            counts = f"{length} frames, {'none' if table is None else len(table)} of them scored"
+            raise DataError(f"{self.path}: {episode.name} has {counts}: run embodied-rm score on this dataset")
         frame_indices = stride_indices(length, stride)
-        value, success, valid = (
-            table[column].to_numpy(zero_copy_only=False)[frame_indices] for column in SCORE_COLUMNS.values()
-        )
-        return replace(
-            episode, predictions=to_reward_output(value, success, valid & self._scored_mask(length)[frame_indices])
-        )
+        columns = (table[column].to_numpy(zero_copy_only=False) for column in SCORE_COLUMNS.values())
+        value, success, valid = (column[frame_indices] for column in columns)
+        valid = valid & self._scored_mask(length)[frame_indices]
+        return replace(episode, predictions=to_reward_output(value, success, valid))
 
     def _scored_mask(self, length: int) -> BoolArray:
-        """bool [length]: the frames that were scored; scores of the frames in between are repeated from the previous
-        one."""
+        """bool [length]: the frames that were scored; the frames in between repeat the previous score."""
         mask = np.zeros(length, bool)
         mask[stride_indices(length, self.frame_stride)] = True
         return mask
@@ -76,11 +67,10 @@ class ScoreTable:
 
 def to_reward_output(value: np.ndarray, success: np.ndarray, valid: np.ndarray) -> RewardOutput:
     """Build a `RewardOutput` from the columns of a table; missing fields get their neutral values."""
-    zeros = np.zeros(len(value), np.float32)
     return RewardOutput(
         progress=np.asarray(value, np.float32),
         valid=np.asarray(valid, bool),
         subtask=np.full(len(value), -1, np.int64),
         success=np.asarray(success, np.float32),
-        uncertainty=zeros,
+        uncertainty=np.zeros(len(value), np.float32),
     )

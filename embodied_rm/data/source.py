@@ -13,6 +13,8 @@ from embodied_rm.data.issues import DataIssue
 from embodied_rm.errors import DataError, UserError, unknown_name_message
 from embodied_rm.types import Array, Episode, IntArray, Subtask, Views
 
+ImageSize = tuple[int, int]
+"""(height, width)."""
 MAX_NAME_CHARS = 200
 """Maximum length of an episode name; files are named after episodes."""
 
@@ -33,6 +35,10 @@ class EpisodeMeta:
     """Index among all stored episodes, including excluded ones; None: the position in the source."""
     dataset_from_index: int | None = None
     """Index of its first frame among all stored frames, including those of excluded episodes."""
+
+    def index_in_dataset(self, row: int) -> int:
+        """Return the index among all stored episodes; `row` is the position in the source."""
+        return row if self.episode_index is None else self.episode_index
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a name that leads out of a folder: files are named after episodes."""
@@ -56,9 +62,8 @@ class EpisodeColumns:
 
     def select(self, frame_indices: IntArray) -> EpisodeColumns:
         """Select frames."""
-        return EpisodeColumns(
-            **{name: None if column is None else column[frame_indices] for name, column in vars(self).items()}
-        )
+        columns = {name: column[frame_indices] for name, column in vars(self).items() if column is not None}
+        return EpisodeColumns(**columns)
 
 
 class EpisodeSource(Protocol):
@@ -79,7 +84,7 @@ class EpisodeSource(Protocol):
         """Return the files of an episode: the videos in the order of `views`, then the others."""
         ...
 
-    def image_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> ImageSize:
         """Return the stored (height, width) of an episode's first view."""
         ...
 
@@ -95,9 +100,7 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    def read_frames(
-        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
-    ) -> Views:
+    def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         """Read the frames [start, stop) of one episode, one row per frame.
 
         Sequential calls continue decoding without a seek.
@@ -115,12 +118,7 @@ class EpisodeSource(Protocol):
         ...
 
     def episode(
-        self,
-        index: int,
-        *,
-        views: Sequence[str] | None = None,
-        size: tuple[int, int] | None = None,
-        stride: int = 1,
+        self, index: int, *, views: Sequence[str] | None = None, size: ImageSize | None = None, stride: int = 1
     ) -> Episode:
         """Read one episode.
 
@@ -148,7 +146,7 @@ def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> t
 def find_index(source: EpisodeSource, episode_index: int) -> int:
     """Return the index in the source of the episode with an index in the dataset."""
     for index, meta in enumerate(source.meta):
-        if episode_index == (index if meta.episode_index is None else meta.episode_index):
+        if episode_index == meta.index_in_dataset(index):
             return index
     hint = "; it was excluded, embodied-rm inspect lists the reason" if source.issues else ""
     raise UserError(f"episode {episode_index} is not among the {len(source)} readable episodes{hint}")

@@ -24,9 +24,7 @@ def resample_subtasks(subtasks: Sequence[Subtask], frame_indices: IntArray) -> t
     for subtask in subtasks:
         start, end = (int(i) for i in np.searchsorted(frame_indices, [subtask.start, subtask.end]))
         if start == end:
-            raise DataError(
-                f"the stride is too large: it keeps no frame of subtask {subtask.name!r}, "
-                f"which lasts from frame {subtask.start} to {subtask.end - 1}"
-            )
+            span = f"which lasts from frame {subtask.start} to {subtask.end - 1}"
+            raise DataError(f"the stride is too large: it keeps no frame of subtask {subtask.name!r}, {span}")
         resampled.append(Subtask(name=subtask.name, start=start, end=end))
     return tuple(resampled)

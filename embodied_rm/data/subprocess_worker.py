@@ -16,8 +16,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,6 @@ ALLOWED_DTYPES = ("uint8", "float32")
 
 WorkerReply = tuple[npt.NDArray[Any] | None, Any]
 """Array, if one was requested, and the JSON value of the reply."""
-C = TypeVar("C", bound="SubprocessWorker")
 
 
 class SubprocessWorker:
@@ -53,15 +51,13 @@ class SubprocessWorker:
         self._lock = threading.Lock()
         self._finalizer: weakref.finalize[..., Any] | None = None
 
-    def __reduce__(self: C) -> tuple[type[C], tuple[()]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
 
-    def __enter__(self: C) -> C:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -87,9 +83,8 @@ class SubprocessWorker:
                         reason = _describe_exit(process, failure)
                         self.close()
                         if last_attempt or isinstance(failure, TimeoutError):
-                            raise DataError(
-                                f"{path}: the {self.description} {reason} on this file; it is damaged"
-                            ) from None
+                            text = f"{path}: the {self.description} {reason} on this file; it is damaged"
+                            raise DataError(text) from None
                 raise AssertionError
             except _RejectedFileError as rejection:
                 raise DataError(f"{path}: {rejection}") from None
@@ -165,9 +160,7 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
         elif chunk_type == b"F" and buffer is not None and filled + length <= len(buffer):
             _read_into(fd, buffer[filled : filled + length])
             filled += length
-        elif (
-            chunk_type == b"D" and (array is None) != expect_array and filled == (0 if buffer is None else len(buffer))
-        ):
+        elif chunk_type == b"D" and (array is None) != expect_array and filled == len(buffer or b""):
             return array, json.loads(_read_bytes(fd, length))
         else:
             raise EOFError("not an answer")

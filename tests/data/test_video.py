@@ -20,7 +20,7 @@ from painted_frames import H, W, paint_frames, psnr, read_numbers, replace_by_lf
 
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.data.video.decoder import VideoDecoder
-from embodied_rm.data.video.files import VideoWriter, probe_video, read_frames, write_video
+from embodied_rm.data.video.files import VideoWriter, read_frames, write_video
 from embodied_rm.errors import DataError
 
 LENGTH, FPS = 130, 10.0
@@ -78,8 +78,8 @@ def test_round_trip_on_smooth_images(tmp_path):
     assert np.abs((decoded.astype(float) - frames).mean((0, 1, 2))).max() < 0.5
 
 
-def test_probe_counts_frames(video):
-    info = probe_video(video)
+def test_probe_counts_frames(video, decoder):
+    info = decoder.probe(video)
     assert (len(info), info.fps, info.height, info.width) == (LENGTH, FPS, H, W)
     np.testing.assert_allclose(info.timestamps, np.arange(LENGTH) / FPS)
 
@@ -139,9 +139,9 @@ def test_reordered_frames_and_uneven_times(tmp_path, decoder):
         assert read_numbers(decoder.read(path, info.timestamps[list(indices)], info.fps)) == list(indices)
 
 
-def test_fractional_frame_rate(tmp_path):
+def test_fractional_frame_rate(tmp_path, decoder):
     write_video(tmp_path / "a.mp4", paint_frames(range(40)), 20 / 3)
-    info = probe_video(tmp_path / "a.mp4")
+    info = decoder.probe(tmp_path / "a.mp4")
     np.testing.assert_allclose(info.timestamps, np.arange(40) * 0.15, atol=1e-3)
     assert info.fps == pytest.approx(20 / 3)
 
@@ -238,12 +238,12 @@ CORRUPTIONS = {
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
-def test_issue_is_named_with_its_file(video, tmp_path, corruption):
+def test_issue_is_named_with_its_file(video, decoder, tmp_path, corruption):
     path = tmp_path / "broken.mp4"
     path.write_bytes(video.read_bytes())
     damage, message = CORRUPTIONS[corruption]
     damage(path)
-    for read in (probe_video, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
+    for read in (decoder.probe, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
         with pytest.raises(DataError) as caught:
             read(path)
         assert "broken.mp4" in str(caught.value) and message in str(caught.value)
@@ -300,9 +300,9 @@ def test_file_that_crashes_the_child_raises_an_error(video, tmp_path, monkeypatc
     """Simulates a crash in FFmpeg: the child dies of a signal as soon as it opens the file."""
     worker = tmp_path / "decode.py"
     shutil.copy(VideoDecoder.script.with_name("framing.py"), tmp_path)
-    crash_code = "import os, json\nreal = VideoFileCache.get\ndef get(self, path):\n"
+    crash_code = "import os, json\nreal = framing.FileCache.get\ndef get(self, path):\n"
     crash_code += "    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
-    crash_code += "    return real(self, path)\nVideoFileCache.get = get\n"
+    crash_code += "    return real(self, path)\nframing.FileCache.get = get\n"
     script = VideoDecoder.script.read_text()
     worker.write_text(script.replace('if __name__ == "__main__":', crash_code + 'if __name__ == "__main__":'))
     monkeypatch.setattr(VideoDecoder, "script", worker)

@@ -43,15 +43,14 @@ def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
     issues = convert_dataset(source, target, reporter, size=size, robot_type=config.robot_type)
     report_issues(issues, reporter)
     converted = LeRobotDataset(target)
+    skipped = [*affected_episodes(source.issues), *affected_episodes(issues)]
     metrics = {
         "episodes": len(converted),
         "frames": sum(meta.length for meta in converted.meta),
-        "skipped_episodes": [*affected_episodes(source.issues), *affected_episodes(issues)],
+        "skipped_episodes": skipped,
         "seconds": time.monotonic() - start_s,
     }
-    reporter.table(
-        "converted", {**metrics, "views": converted.views, "skipped_episodes": len(metrics["skipped_episodes"])}
-    )
+    reporter.table("converted", {**metrics, "views": converted.views, "skipped_episodes": len(skipped)})
     run.write_json("metrics.json", {"convert": metrics})
 
 

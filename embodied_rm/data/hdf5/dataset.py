@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.hdf5.file import Hdf5Reader
 from embodied_rm.data.issues import DataIssue, check_not_empty
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, check_finite, common_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite, common_views
 from embodied_rm.types import Array, Frames, IntArray
 
 
@@ -28,38 +28,32 @@ class Hdf5EpisodeEntry:
     action: tuple[str, ...]
     """Datasets [T, ...] or [T - 1, ...]; there may be no action after the last frame."""
     fps: float
-    height: int
-    width: int
-
-
-def with_episode_index(entry: Hdf5EpisodeEntry, episode_index: int) -> Hdf5EpisodeEntry:
-    """Return the entry with its index among all stored episodes."""
-    return replace(entry, meta=replace(entry.meta, episode_index=episode_index))
+    image_size: ImageSize
 
 
 class Hdf5Dataset(BaseDataset):
-    """Readable episodes in HDF5 files, an `EpisodeSource`; `path` is for messages."""
+    """Readable episodes in HDF5 files by their index among all stored ones, an `EpisodeSource`; `path` for messages."""
 
     def __init__(
-        self, path: Path, reader: Hdf5Reader, entries: Sequence[Hdf5EpisodeEntry], issues: Sequence[DataIssue]
+        self, path: Path, reader: Hdf5Reader, entries: Mapping[int, Hdf5EpisodeEntry], issues: Sequence[DataIssue]
     ) -> None:
         self.issues = tuple(issues)
-        check_not_empty(path, entries, self.issues)
-        self._reader, self._entries = reader, tuple(entries)
-        self.views = common_views(entries[0].meta.name, [entry.views for entry in entries])
-        self.fps = entries[0].fps
-        self.meta = tuple(entry.meta for entry in entries)
+        self._reader, self._entries = reader, tuple(entries.values())
+        check_not_empty(path, self._entries, self.issues)
+        self.meta = tuple(replace(entry.meta, episode_index=index) for index, entry in entries.items())
+        self.views = common_views(self.meta[0].name, [entry.views for entry in self._entries])
+        self.fps = self._entries[0].fps
 
     def files(self, index: int) -> tuple[Path, ...]:
         return (self._entries[index].path,)
 
-    def image_size(self, index: int) -> tuple[int, int]:
-        return self._entries[index].height, self._entries[index].width
+    def image_size(self, index: int) -> ImageSize:
+        return self._entries[index].image_size
 
     def frame_rate(self, index: int) -> float:
         return self._entries[index].fps
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         entry = self._entries[index]
         return self._reader.read_images(entry.path, entry.views[view], frame_indices, size)
 

@@ -38,13 +38,8 @@ class Hdf5Tree:
     def is_image_dataset(self, name: str) -> bool:
         """Whether a dataset is uint8 [T, H, W, 3]."""
         shape = self.shapes[name]
-        return (
-            self.dtypes[name] == "uint8"
-            and len(shape) == 4
-            and shape[3] == 3
-            and min(shape) > 0
-            and shape[0] <= MAX_EPISODE_FRAMES
-        )
+        is_rgb = self.dtypes[name] == "uint8" and len(shape) == 4 and shape[3] == 3
+        return is_rgb and min(shape) > 0 and shape[0] <= MAX_EPISODE_FRAMES
 
 
 class Hdf5Reader(SubprocessWorker):
@@ -62,12 +57,9 @@ class Hdf5Reader(SubprocessWorker):
         """Read all names, shapes and attributes."""
         check_file(path, "HDF5")
         _, reply = self.request(path, "tree")
-        datasets = reply["datasets"]
-        return Hdf5Tree(
-            attributes=reply["attributes"],
-            shapes={name: tuple(item["shape"]) for name, item in datasets.items()},
-            dtypes={name: item["dtype"] for name, item in datasets.items()},
-        )
+        shapes = {name: tuple(item["shape"]) for name, item in reply["datasets"].items()}
+        dtypes = {name: item["dtype"] for name, item in reply["datasets"].items()}
+        return Hdf5Tree(attributes=reply["attributes"], shapes=shapes, dtypes=dtypes)
 
     def read_array(self, path: Path, dataset: str) -> Array:
         """Read a numeric dataset [T, ...] as float32 [T, D]."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
-from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry, with_episode_index
+from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
@@ -32,13 +32,11 @@ def open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) ->
     reader = Hdf5Reader()
     tree = reader.read_tree(path)
     episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(EPISODE_PREFIX) and "/" in name}
-    entries: list[Hdf5EpisodeEntry] = []
+    entries: dict[int, Hdf5EpisodeEntry] = {}
     issues: list[DataIssue] = []
     for index, episode in enumerate(sorted(episodes, key=lambda name: (len(name), name))):
         try:
-            entries.append(
-                with_episode_index(_build_episode(reader, path, tree, episode, instruction, feature_map), index)
-            )
+            entries[index] = _build_episode(reader, path, tree, episode, instruction, feature_map)
         except DataError as error:
             issues.append(DataIssue.from_error(error, (episode,), path))
     return Hdf5Dataset(path, reader, entries, issues)
@@ -48,41 +46,32 @@ def _build_episode(
     reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str, instruction: str | None, feature_map: FeatureMap
 ) -> Hdf5EpisodeEntry:
     keys, source = tree.datasets_in(episode), f"{path}: {episode}"
-    image_keys = [
-        key for key in keys if key.startswith(("observations", "infos/")) and tree.is_image_dataset(f"{episode}/{key}")
-    ]
+    candidates = [key for key in keys if key.startswith(("observations", "infos/"))]
+    image_keys = [key for key in candidates if tree.is_image_dataset(f"{episode}/{key}")]
     stored = {key.removeprefix("observations/").removeprefix("infos/"): key for key in image_keys}
     views = {name: f"{episode}/{stored[view]}" for name, view in feature_map.resolve_views(stored, source).items()}
     if not views:
         raise DataError(f"{source} contains no images (observations or infos, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     numeric_keys = [key for key in keys if key not in image_keys and tree.dtypes[f"{episode}/{key}"] != "text"]
-    state = resolve_columns(feature_map.state, STATE_KEY, numeric_keys, source)
-    action = resolve_columns(feature_map.action, ACTION_KEY, numeric_keys, source)
+    state, action = (
+        tuple(f"{episode}/{key}" for key in resolve_columns(requested, default, numeric_keys, source))
+        for requested, default in ((feature_map.state, STATE_KEY), (feature_map.action, ACTION_KEY))
+    )
     num_steps = tree.attributes.get(episode, {}).get("total_steps", length - 1)
     if not isinstance(num_steps, int):
         raise DataError(f"{source}: total_steps is {num_steps!r}")
-    expected_rows = dict.fromkeys((*views.values(), *(f"{episode}/{key}" for key in state)), num_steps + 1)
-    expected_rows |= dict.fromkeys((f"{episode}/{key}" for key in action), num_steps)
+    expected_rows = dict.fromkeys((*views.values(), *state), num_steps + 1) | dict.fromkeys(action, num_steps)
     for key, count in expected_rows.items():
         if tree.shapes[key][:1] != (count,):
             raise DataError(f"{source}: {key} has {list(tree.shapes[key])[:1]} rows, expected {count}")
     if not isinstance(feature_map.fps, int | float) or not feature_map.fps > 0:
         raise DataError(f"{path}: Minari stores no frame rate; set features.fps=")
+    instruction = _read_instruction(reader, path, tree, episode, instruction)
+    success, fps, image_size = _read_success(reader, path, tree, episode), float(feature_map.fps), (height, width)
+    meta = EpisodeMeta(name=episode, length=length, instruction=instruction, success=success)
     return Hdf5EpisodeEntry(
-        meta=EpisodeMeta(
-            name=episode,
-            length=length,
-            instruction=_read_instruction(reader, path, tree, episode, instruction),
-            success=_read_success(reader, path, tree, episode),
-        ),
-        path=path,
-        views=views,
-        state=tuple(f"{episode}/{key}" for key in state),
-        action=tuple(f"{episode}/{key}" for key in action),
-        fps=float(feature_map.fps),
-        height=height,
-        width=width,
+        meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
     )
 
 

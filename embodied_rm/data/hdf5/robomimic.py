@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
-from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry, with_episode_index
+from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
@@ -32,7 +32,7 @@ def open_robomimic(
 ) -> Hdf5Dataset:
     """Open the demonstrations in one or several files."""
     reader = Hdf5Reader()
-    entries: list[Hdf5EpisodeEntry] = []
+    entries: dict[int, Hdf5EpisodeEntry] = {}
     issues: list[DataIssue] = []
     index = 0
     for path in files:
@@ -46,11 +46,7 @@ def open_robomimic(
         for demo in demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
-                entries.append(
-                    with_episode_index(
-                        _build_episode(reader, path, tree, demo, name, demo_instruction, fps, feature_map), index
-                    )
-                )
+                entries[index] = _build_episode(reader, path, tree, demo, name, demo_instruction, fps, feature_map)
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
             index += 1
@@ -103,38 +99,28 @@ def _build_episode(
     fps: float,
     feature_map: FeatureMap,
 ) -> Hdf5EpisodeEntry:
-    group = f"{DATA_GROUP}/{demo}"
+    group, source = f"{DATA_GROUP}/{demo}", f"{path}: {demo}"
     keys = tree.datasets_in(group)
-    stored = {
-        _camera_name(key): key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")
-    }
-    views = {
-        view_name: f"{group}/{stored[view]}"
-        for view_name, view in feature_map.resolve_views(stored, f"{path}: {demo}").items()
-    }
+    image_keys = [key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")]
+    stored = {_camera_name(key): key for key in image_keys}
+    views = {view: f"{group}/{stored[name]}" for view, name in feature_map.resolve_views(stored, source).items()}
     if not views:
-        raise DataError(f"{path}: {demo} contains no images (obs/<camera>_image, uint8 [T, H, W, 3])")
+        raise DataError(f"{source} contains no images (obs/<camera>_image, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     default_state = STATE_KEYS if set(STATE_KEYS) <= set(keys) else ()
-    state = resolve_columns(feature_map.state or default_state, "", keys, f"{path}: {demo}")
-    action = resolve_columns(feature_map.action, ACTION_KEY, keys, f"{path}: {demo}")
-    row_counts = {key: tree.shapes[key][0] for key in views.values()}
-    row_counts |= {f"{group}/{key}": (tree.shapes[f"{group}/{key}"] or (0,))[0] for key in (*state, *action)}
+    state, action = (
+        tuple(f"{group}/{key}" for key in resolve_columns(requested, default, keys, source))
+        for requested, default in ((feature_map.state or default_state, ""), (feature_map.action, ACTION_KEY))
+    )
+    row_counts = {key: (tree.shapes[key] or (0,))[0] for key in (*views.values(), *state, *action)}
     num_samples = tree.attributes.get(group, {}).get("num_samples", length)
     for key, count in {**row_counts, "num_samples": num_samples}.items():
         if count != length:
             raise DataError(f"{path}: {key} of {demo} has {count} rows, its images have {length}")
+    success, image_size = _read_success(reader, path, tree, group), (height, width)
+    meta = EpisodeMeta(name=name, length=length, instruction=instruction, success=success)
     return Hdf5EpisodeEntry(
-        meta=EpisodeMeta(
-            name=name, length=length, instruction=instruction, success=_read_success(reader, path, tree, group)
-        ),
-        path=path,
-        views=views,
-        state=tuple(f"{group}/{key}" for key in state),
-        action=tuple(f"{group}/{key}" for key in action),
-        fps=fps,
-        height=height,
-        width=width,
+        meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
     )
 
 

@@ -21,18 +21,12 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.info import read_info
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats
-from embodied_rm.data.lerobot.v30 import episode_files, parse_meta
+from embodied_rm.data.lerobot.v30 import episode_files, file_path, parse_meta
 from embodied_rm.data.lerobot.write import subtask_column
 from embodied_rm.errors import DataError
 from embodied_rm.types import IntArray
 
-ANNOTATION_COLUMNS = (
-    fmt.NAME_KEY,
-    fmt.SUCCESS_KEY,
-    fmt.SUBTASK_NAMES_KEY,
-    fmt.SUBTASK_STARTS_KEY,
-    fmt.SUBTASK_ENDS_KEY,
-)
+ANNOTATION_COLUMNS = (fmt.NAME_KEY, fmt.SUCCESS_KEY, *fmt.SUBTASK_COLUMNS)
 SUBTASK_STATS_PREFIX = f"stats/{fmt.SUBTASK_KEY}/"
 
 
@@ -50,9 +44,8 @@ class LeRobotAnnotationStore:
             columns = read_footer(path).schema.to_arrow_schema().names
             missing = [name for name in ANNOTATION_COLUMNS if name not in columns]
             if missing or not has_subtasks:
-                raise DataError(
-                    f"{root}: has no columns for subtasks and success ({', '.join(missing) or fmt.SUBTASK_KEY})"
-                )
+                missing_names = ", ".join(missing) or fmt.SUBTASK_KEY
+                raise DataError(f"{root}: has no columns for subtasks and success ({missing_names})")
 
     def read(self, index: int) -> Annotation:
         """See `AnnotationStore.read`."""
@@ -67,20 +60,11 @@ class LeRobotAnnotationStore:
         episode_index, subtasks = self._episode_indices[index], annotation.subtasks
         path, record = _find_record(self._root, episode_index)
         column = subtask_column(subtasks, record["length"])
-        values: dict[str, Any] = {
-            fmt.SUCCESS_KEY: annotation.success,
-            fmt.SUBTASK_NAMES_KEY: [subtask.name for subtask in subtasks],
-            fmt.SUBTASK_STARTS_KEY: [subtask.start for subtask in subtasks],
-            fmt.SUBTASK_ENDS_KEY: [subtask.end for subtask in subtasks],
-            **{
-                SUBTASK_STATS_PREFIX + key: value.tolist()
-                for key, value in column_stats(column).items()
-                if SUBTASK_STATS_PREFIX + key in record
-            },
-        }
-        write_inside(
-            self._root, path, rewrite_parquet(path, lambda table: _replace_values(table, episode_index, values))
-        )
+        stats = {SUBTASK_STATS_PREFIX + key: value.tolist() for key, value in column_stats(column).items()}
+        values: dict[str, Any] = {fmt.SUCCESS_KEY: annotation.success, **fmt.subtask_values(subtasks)}
+        values |= {key: value for key, value in stats.items() if key in record}
+        content = rewrite_parquet(path, lambda table: _replace_values(table, episode_index, values))
+        write_inside(self._root, path, content)
         _update_frames(self._root, {episode_index: column})
 
     def repair(self) -> tuple[str, ...]:
@@ -91,7 +75,7 @@ class LeRobotAnnotationStore:
         records = {record["episode_index"]: record for _, record in _iter_records(self._root)}
         for episode_index in self._episode_indices:
             record = records[episode_index]
-            path, meta = _data_file(self._root, record), parse_meta(record)
+            path, meta = file_path(self._root, record, "data", fmt.DATA_PATH), parse_meta(record)
             if path not in table_by_path:
                 table_by_path = {path: read_parquet(path, ["episode_index", fmt.SUBTASK_KEY])}
             mask = pc.equal(table_by_path[path]["episode_index"], episode_index)
@@ -108,7 +92,11 @@ def _iter_records(root: Path, episode_index: int | None = None) -> Iterator[tupl
     """Yield the rows of `meta/episodes` (of one episode, or all) and their files, without the columns on videos."""
     for path in episode_files(root):
         columns = read_footer(path).schema.to_arrow_schema().names
-        table = read_parquet(path, [column for column in columns if _is_needed_column(column)])
+        # The columns on videos and the other statistics are not needed.
+        prefixes = ("stats/", "videos/")
+        table = read_parquet(
+            path, [c for c in columns if c.startswith(SUBTASK_STATS_PREFIX) or not c.startswith(prefixes)]
+        )
         rows = table if episode_index is None else table.filter(pc.equal(table["episode_index"], episode_index))
         yield from ((path, record) for record in rows.to_pylist())
 
@@ -120,23 +108,21 @@ def _find_record(root: Path, episode_index: int) -> tuple[Path, dict[str, Any]]:
     return match
 
 
-def _is_needed_column(column: str) -> bool:
-    return column.startswith(SUBTASK_STATS_PREFIX) or not column.startswith(("stats/", "videos/"))
-
-
 def _replace_values(table: pa.Table, episode_index: int, values: Mapping[str, Any]) -> pa.Table:
     """Replace values in the `meta/episodes` row of an episode."""
     row = pc.index(table["episode_index"], episode_index).as_py()
     for name, value in values.items() if row >= 0 else ():
-        column_index, column = table.schema.get_field_index(name), table[name].to_pylist()
+        column = table[name].to_pylist()
         column[row] = value
-        field = table.schema.field(column_index)
-        table = table.set_column(column_index, field, pa.array(column, field.type))
+        table = _replace_column(table, name, column)
     return table
 
 
-def _data_file(root: Path, record: Mapping[str, Any]) -> Path:
-    return root / fmt.DATA_PATH.format(**{key: record[f"data/{key}"] for key in ("chunk_index", "file_index")})
+def _replace_column(table: pa.Table, name: str, values: Sequence[Any] | np.ndarray) -> pa.Table:
+    """Replace a column, whose type is kept."""
+    index = table.schema.get_field_index(name)
+    field = table.schema.field(index)
+    return table.set_column(index, field, pa.array(values, field.type))
 
 
 def _update_frames(root: Path, columns: Mapping[int, IntArray]) -> None:
@@ -147,35 +133,27 @@ def _update_frames(root: Path, columns: Mapping[int, IntArray]) -> None:
     path = root / fmt.STATS_PATH
     if path.exists() and fmt.SUBTASK_KEY in read_json(path, "JSON", dict):
         text = path.read_bytes().decode()
-        write_inside(
-            root, path, dump_json_like(text, json.loads(text) | {fmt.SUBTASK_KEY: _aggregate_subtask_stats(root)})
-        )
-    for path in {_data_file(root, _find_record(root, episode_index)[1]) for episode_index in columns}:
+        stats = json.loads(text) | {fmt.SUBTASK_KEY: _aggregate_subtask_stats(root)}
+        write_inside(root, path, dump_json_like(text, stats))
+    records = [_find_record(root, episode_index)[1] for episode_index in columns]
+    for path in {file_path(root, record, "data", fmt.DATA_PATH) for record in records}:
         write_inside(root, path, rewrite_parquet(path, lambda table: _replace_subtasks(table, columns)))
 
 
 def _replace_subtasks(table: pa.Table, columns: Mapping[int, IntArray]) -> pa.Table:
-    episode_indices, frame_indices, subtasks = (
-        table[key].to_numpy() for key in ("episode_index", "frame_index", fmt.SUBTASK_KEY)
-    )
-    subtasks = subtasks.copy()
+    episode_indices, frame_indices = table["episode_index"].to_numpy(), table["frame_index"].to_numpy()
+    subtasks = table[fmt.SUBTASK_KEY].to_numpy().copy()
     for episode_index, column in columns.items():
         mask = episode_indices == episode_index
         subtasks[mask] = column[frame_indices[mask]]
-    column_index = table.schema.get_field_index(fmt.SUBTASK_KEY)
-    field = table.schema.field(column_index)
-    return table.set_column(column_index, field, pa.array(subtasks, field.type))
+    return _replace_column(table, fmt.SUBTASK_KEY, subtasks)
 
 
 def _aggregate_subtask_stats(root: Path) -> dict[str, Any]:
     """Compute the statistics of `subtask_index` over the whole dataset."""
     parts: list[FeatureStats] = []
     for _, record in _iter_records(root):
-        stats = {
-            key.removeprefix(SUBTASK_STATS_PREFIX): value
-            for key, value in record.items()
-            if key.startswith(SUBTASK_STATS_PREFIX)
-        }
+        stats = {key: value for key, value in record.items() if key.startswith(SUBTASK_STATS_PREFIX)}
         if stats and None not in stats.values():
-            parts.append({key: np.array(value) for key, value in stats.items()})
+            parts.append({key.removeprefix(SUBTASK_STATS_PREFIX): np.array(value) for key, value in stats.items()})
     return {key: value.tolist() for key, value in aggregate_stats(parts).items()}

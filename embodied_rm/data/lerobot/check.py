@@ -20,12 +20,10 @@ from embodied_rm.errors import DataError
 
 
 class EpisodeOffset(NamedTuple):
-    """First row of an episode."""
+    """First row of an episode: in its data file, and among the frames of the whole dataset."""
 
     file_row: int
-    """In its data file."""
     dataset_index: int
-    """Among the frames of the whole dataset."""
 
 
 CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
@@ -160,9 +158,8 @@ def _check_video_file(
         video = decoder.probe(path)
         stated_size, size = _stated_size(feature), (video.height, video.width)
         if stated_size not in (None, size):
-            raise DataError(
-                f"{path}: its images are {size[0]}x{size[1]}, info.json states {stated_size[0]}x{stated_size[1]}"
-            )
+            stated = "x".join(map(str, stated_size))
+            raise DataError(f"{path}: its images are {size[0]}x{size[1]}, info.json states {stated}")
     except DataError as error:
         return [DataIssue.from_error(error, episode_names, path)]
     issues = []
@@ -202,19 +199,11 @@ def _check_overlaps(path: Path, segments: list[tuple[EpisodeIndexRow, float]], f
     expected_start_by_index = {row.index: start for (row, _), start in zip(segments, expected_starts, strict=False)}
     for (first_row, start), (second_row, second_start) in pairwise(sorted(segments, key=lambda segment: segment[1])):
         if second_start < start + (first_row.meta.length - 0.5) / fps:
-            misplaced = [
-                row
-                for row, row_start in ((first_row, start), (second_row, second_start))
-                if abs(row_start - expected_start_by_index[row.index]) > 0.5 / fps
-            ]
+            pair = ((first_row, start), (second_row, second_start))
+            misplaced = [row for row, t in pair if abs(t - expected_start_by_index[row.index]) > 0.5 / fps]
+            names = tuple(row.meta.name for row in misplaced or (first_row, second_row))
             message = f"episodes {first_row.index} and {second_row.index} overlap"
-            issues.append(
-                DataIssue(
-                    file=path,
-                    message=message,
-                    episodes=tuple(row.meta.name for row in misplaced or (first_row, second_row)),
-                )
-            )
+            issues.append(DataIssue(file=path, message=message, episodes=names))
     return issues
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from embodied_rm.types import Subtask
+
 CODEBASE_VERSION = "v3.0"
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
@@ -41,9 +43,7 @@ IMAGE_PREFIX = "observation.images."
 SUBTASK_KEY, PROGRESS_KEY = "subtask_index", "progress"
 """Columns added by this package, per frame: index of the subtask in its episode (-1: none), and true task progress."""
 NAME_KEY, SUCCESS_KEY = "name", "success"
-SUBTASK_NAMES_KEY = "subtask_names"
-SUBTASK_STARTS_KEY = "subtask_start_frames"
-SUBTASK_ENDS_KEY = "subtask_end_frames"
+SUBTASK_COLUMNS = ("subtask_names", "subtask_start_frames", "subtask_end_frames")
 METADATA_PREFIX = "text/"
 """Columns added by this package, per episode. End frames are excluded. `METADATA_PREFIX` + key holds
 `Episode.metadata[key]`.
@@ -72,27 +72,24 @@ def vector_feature(size: int, names: Sequence[str] | None) -> Feature:
     return {"dtype": "float32", "shape": [size], "names": None if names is None else list(names)}
 
 
+def subtask_values(subtasks: Sequence[Subtask]) -> dict[str, list[Any]]:
+    """Return the values of `SUBTASK_COLUMNS` of an episode."""
+    rows = [(subtask.name, subtask.start, subtask.end) for subtask in subtasks]
+    return {key: [row[i] for row in rows] for i, key in enumerate(SUBTASK_COLUMNS)}
+
+
 def video_feature(height: int, width: int, fps: float) -> Feature:
     """Return a feature stored as H.264 mp4."""
-    info = {
-        "video.height": height,
-        "video.width": width,
-        "video.codec": "h264",
-        "video.pix_fmt": "yuv420p",
-        "video.is_depth_map": False,
-        "video.fps": fps,
-        "video.channels": 3,
-        "has_audio": False,
-    }
+    stream = {"height": height, "width": width, "codec": "h264", "pix_fmt": "yuv420p", "is_depth_map": False}
+    stream |= {"fps": fps, "channels": 3}
+    info = {**{f"video.{key}": value for key, value in stream.items()}, "has_audio": False}
     return {"dtype": "video", "shape": [height, width, 3], "names": ["height", "width", "channels"], "info": info}
 
 
+INT_FEATURES = ("frame_index", "episode_index", "index", "task_index")
 DEFAULT_FEATURES: Mapping[str, Feature] = {
     "timestamp": scalar_feature("float32"),
-    "frame_index": scalar_feature("int64"),
-    "episode_index": scalar_feature("int64"),
-    "index": scalar_feature("int64"),
-    "task_index": scalar_feature("int64"),
+    **{key: scalar_feature("int64") for key in INT_FEATURES},
 }
 """Features of every v3.0 dataset, one number per frame."""
 
@@ -106,24 +103,9 @@ def column_type(feature: Feature) -> pa.DataType:
 def tasks_table(instructions: Sequence[str]) -> pa.Table:
     """Return the content of `tasks.parquet`; LeRobot reads it with pandas and expects the instruction as the index."""
     table = pa.table({"task_index": pa.array(range(len(instructions)), pa.int64()), "task": list(instructions)})
-    task_column = {
-        "field_name": "task",
-        "name": "task",
-        "pandas_type": "unicode",
-        "numpy_type": "object",
-        "metadata": None,
-    }
-    index_column = {
-        "field_name": "task_index",
-        "name": "task_index",
-        "pandas_type": "int64",
-        "numpy_type": "int64",
-        "metadata": None,
-    }
-    pandas_metadata = {
-        "index_columns": ["task"],
-        "column_indexes": [],
-        "columns": [index_column, task_column],
-        "pandas_version": "2.0.0",
-    }
-    return table.replace_schema_metadata({"pandas": json.dumps(pandas_metadata)})
+    columns = [
+        {"field_name": name, "name": name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": None}
+        for name, pandas_type, numpy_type in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    ]
+    metadata = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"}
+    return table.replace_schema_metadata({"pandas": json.dumps(metadata)})

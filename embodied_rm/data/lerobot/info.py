@@ -19,12 +19,8 @@ def read_info(root: Path) -> dict[str, Any]:
     if version not in fmt.PATH_TEMPLATES:
         supported = " or ".join(map(repr, fmt.PATH_TEMPLATES))
         raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {supported} can be read")
-    for key, expected_type in (
-        ("total_episodes", int),
-        ("total_frames", int),
-        ("fps", int | float),
-        ("features", dict),
-    ):
+    expected_types = {"total_episodes": int, "total_frames": int, "fps": int | float, "features": dict}
+    for key, expected_type in expected_types.items():
         if not isinstance(info.get(key), expected_type) or isinstance(info[key], bool):
             raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
     if "total_tasks" in info and type(info["total_tasks"]) is not int:
@@ -42,15 +38,9 @@ def read_info(root: Path) -> dict[str, Any]:
 
 def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
     """Return view name -> feature for every color video."""
-    return {
-        fmt.view_name(key): key
-        for key, feature in features.items()
-        if feature["dtype"] == "video" and not _is_depth(feature)
-    }
+    videos = {key: feature.get("info") for key, feature in features.items() if feature["dtype"] == "video"}
+    return {fmt.view_name(key): key for key, info in videos.items() if not _is_depth(info)}
 
 
-def _is_depth(feature: Mapping[str, Any]) -> bool:
-    info = feature.get("info")
-    if not isinstance(info, dict):
-        return False
-    return bool(info.get("video.is_depth_map") or info.get("is_depth_map"))
+def _is_depth(info: Any) -> bool:
+    return isinstance(info, dict) and bool(info.get("video.is_depth_map") or info.get("is_depth_map"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from embodied_rm.data.lerobot.check import check_files, check_totals
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.info import read_info, video_keys
 from embodied_rm.data.lerobot.parquet import read_parquet
-from embodied_rm.data.source import EpisodeColumns, check_finite
+from embodied_rm.data.source import EpisodeColumns, ImageSize, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Frames, IntArray
@@ -43,9 +42,8 @@ class LeRobotDataset(BaseDataset):
         stored_views = video_keys(self._features)
         if not stored_views:
             raise DataError(f"{self.path}: the dataset has no videos; features: {', '.join(self._features)}")
-        feature_keys = {
-            name: stored_views[view] for name, view in feature_map.resolve_views(stored_views, self.path).items()
-        }
+        views = feature_map.resolve_views(stored_views, self.path)
+        feature_keys = {name: stored_views[view] for name, view in views.items()}
         version_reader = VERSION_READERS[info["codebase_version"]]
         rows, issues = version_reader.read_rows(self.path, info, feature_keys)
         num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
@@ -70,34 +68,28 @@ class LeRobotDataset(BaseDataset):
         row = self._rows[index]
         return (*(row.videos[view][0] for view in self.views), row.data_path)
 
-    def image_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> ImageSize:
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
         return info.height, info.width
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         path, start = self._rows[index].videos[view]
         return self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
 
     def columns(self, index: int) -> EpisodeColumns:
         """Progress is read only from datasets of this package, which also have subtasks."""
         row, has_progress = self._rows[index], {fmt.PROGRESS_KEY, fmt.SUBTASK_KEY} <= set(self._features)
-        return EpisodeColumns(
-            state=self._concat_columns(row, self._state_columns),
-            action=self._concat_columns(row, self._action_columns),
-            progress=self._read_column(row, fmt.PROGRESS_KEY)[:, 0] if has_progress else None,
+        state, action = (
+            np.concatenate([self._read_column(row, key) for key in keys], axis=1) if keys else None
+            for keys in (self._state_columns, self._action_columns)
         )
-
-    def _concat_columns(self, row: EpisodeIndexRow, feature_keys: Sequence[str]) -> Array | None:
-        """Concatenate numeric columns of one episode to float32 [T, D]; None if there are none."""
-        return np.concatenate([self._read_column(row, key) for key in feature_keys], axis=1) if feature_keys else None
+        progress = self._read_column(row, fmt.PROGRESS_KEY)[:, 0] if has_progress else None
+        return EpisodeColumns(state=state, action=action, progress=progress)
 
     def _read_column(self, row: EpisodeIndexRow, key: str) -> Array:
         """Read a numeric column of one episode as float32 [T, D]."""
-        column = (
-            self._load_table(row.data_path)[key]
-            .slice(self._offsets[row.index].file_row, row.meta.length)
-            .combine_chunks()
-        )
+        table = self._load_table(row.data_path).slice(self._offsets[row.index].file_row, row.meta.length)
+        column = table[key].combine_chunks()
         if column.null_count:
             raise DataError(f"{row.data_path}: {key} is missing in a row of episode {row.index}")
         if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):

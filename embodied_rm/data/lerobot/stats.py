@@ -20,13 +20,8 @@ MAX_IMAGES_PER_EPISODE = 100
 def column_stats(column: npt.NDArray[np.generic]) -> FeatureStats:
     """Compute statistics of a column [T] or [T, D] over T; shapes [1] or [D]."""
     values = np.asarray(column, np.float64).reshape(len(column), -1)
-    return {
-        "min": values.min(0),
-        "max": values.max(0),
-        "mean": values.mean(0),
-        "std": values.std(0),
-        "count": np.array([len(values)], np.int64),
-    }
+    stats: FeatureStats = {name: getattr(values, name)(0) for name in ("min", "max", "mean", "std")}
+    return {**stats, "count": np.array([len(values)], np.int64)}
 
 
 def image_stats(frames: Frames) -> FeatureStats:

@@ -77,9 +77,7 @@ def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
         return pa.types.is_integer(arrow_type)
     if type_name == "double":
         return pa.types.is_floating(arrow_type)
-    return pa.types.is_list(arrow_type) and (
-        pa.types.is_string(arrow_type.value_type) or pa.types.is_large_string(arrow_type.value_type)
-    )
+    return pa.types.is_list(arrow_type) and arrow_type.value_type in (pa.string(), pa.large_string())
 
 
 def _required_columns(feature_keys: Mapping[str, str]) -> dict[str, str]:
@@ -98,21 +96,23 @@ def _build_row(root: Path, record: Mapping[str, Any], feature_keys: Mapping[str,
         raise DataError(f"episode {index} has no {(missing or ['tasks'])[0]}")
     if record["length"] < 1:
         raise DataError(f"episode {index} has length {record['length']}")
-    path_fields = {"chunk_index": record["data/chunk_index"], "file_index": record["data/file_index"]}
+    videos = {
+        view: (file_path(root, record, f"videos/{key}", fmt.VIDEO_PATH, key), record[f"videos/{key}/from_timestamp"])
+        for view, key in feature_keys.items()
+    }
     return EpisodeIndexRow(
         index=index,
         meta=parse_meta(record),
         dataset_from_index=record["dataset_from_index"],
-        data_path=root / fmt.DATA_PATH.format(**path_fields),
-        videos={view: _video_location(root, record, key) for view, key in feature_keys.items()},
+        data_path=file_path(root, record, "data", fmt.DATA_PATH),
+        videos=videos,
     )
 
 
-def _video_location(root: Path, record: Mapping[str, Any], key: str) -> tuple[Path, float]:
-    chunk_index, file_index, from_timestamp = (
-        record[f"videos/{key}/{part}"] for part in ("chunk_index", "file_index", "from_timestamp")
-    )
-    return root / fmt.VIDEO_PATH.format(video_key=key, chunk_index=chunk_index, file_index=file_index), from_timestamp
+def file_path(root: Path, record: Mapping[str, Any], prefix: str, template: str, video_key: str = "") -> Path:
+    """Return a file of an episode, whose row of `meta/episodes` has the indices in columns of a prefix."""
+    indices = {key: record[f"{prefix}/{key}"] for key in ("chunk_index", "file_index")}
+    return root / template.format(**indices, video_key=video_key)
 
 
 def _episode_name(record: Mapping[str, Any], index: int) -> str:
@@ -125,26 +125,20 @@ def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
     """Parse the metadata in a row of `meta/episodes`. A `DataError` holds only a clause with the issue."""
     index, length = record["episode_index"], record["length"]
     # LeRobot's own annotation tools use the same names, without `success` and with end frames that are included.
-    keys = (fmt.SUBTASK_NAMES_KEY, fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY) if fmt.SUCCESS_KEY in record else ()
-    columns = (record.get(key) or () for key in keys)
+    columns = (record.get(key) or () for key in (fmt.SUBTASK_COLUMNS if fmt.SUCCESS_KEY in record else ()))
     try:
         subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in zip(*columns, strict=True))
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"the subtasks of episode {index} are invalid ({error})") from None
-    if subtasks and subtasks[-1].end > length:
-        raise DataError(
-            f"subtask {subtasks[-1].name!r} of episode {index} ends at {subtasks[-1].end}, after the last frame"
-        )
-    success = record.get(fmt.SUCCESS_KEY)
+    if subtasks and (last := subtasks[-1]).end > length:
+        raise DataError(f"subtask {last.name!r} of episode {index} ends at {last.end}, after the last frame")
+    success, prefix = record.get(fmt.SUCCESS_KEY), fmt.METADATA_PREFIX
+    texts = {key: value for key, value in record.items() if isinstance(value, str)}
     return EpisodeMeta(
         name=_episode_name(record, index),
         length=length,
         instruction=record["tasks"][0],
         success=success if isinstance(success, bool) else None,
         subtasks=subtasks,
-        metadata={
-            key.removeprefix(fmt.METADATA_PREFIX): text
-            for key, text in record.items()
-            if key.startswith(fmt.METADATA_PREFIX) and isinstance(text, str)
-        },
+        metadata={k.removeprefix(prefix): text for k, text in texts.items() if k.startswith(prefix)},
     )

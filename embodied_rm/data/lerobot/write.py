@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -110,12 +109,10 @@ class DatasetWriter:
         stats |= {fmt.view_key(name): image_stats(frames) for name, frames in episode.views.items()}
         data = self._data_writer.add(columns)
         videos = {fmt.view_key(name): self._video_writers[name].add(frames) for name, frames in episode.views.items()}
-        self._episode_rows.append(
-            _episode_row(episode, len(self), self._num_frames, data, videos) | _flatten_stats(stats)
-        )
-        self._stats = {
-            key: aggregate_stats([self._stats[key], part]) if self._stats else part for key, part in stats.items()
-        }
+        row = _episode_row(episode, len(self), self._num_frames, data, videos)
+        self._episode_rows.append(row | _flatten("stats", _to_lists(stats)))
+        for key, part in stats.items():
+            self._stats[key] = aggregate_stats([self._stats[key], part]) if key in self._stats else part
         self._num_frames += len(episode)
 
     def close(self) -> None:
@@ -139,9 +136,7 @@ class DatasetWriter:
     def __enter__(self) -> DatasetWriter:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
         if exc_type is None:
             self.close()
         else:
@@ -155,10 +150,9 @@ class DatasetWriter:
         columns = {key: feature for key, feature in self._features.items() if feature["dtype"] != "video"}
         schema = pa.schema({key: fmt.column_type(feature) for key, feature in columns.items()})
         self._data_writer = ParquetChunkWriter(self._partial_folder, schema, self._data_file_mb)
+        folder, fps, file_mb = self._partial_folder, dataset_schema.fps, self._video_file_mb
         for name, size in dataset_schema.views.items():
-            self._video_writers[name] = VideoChunkWriter(
-                self._partial_folder, fmt.view_key(name), dataset_schema.fps, size, self._video_file_mb
-            )
+            self._video_writers[name] = VideoChunkWriter(folder, fmt.view_key(name), fps, size, file_mb)
 
     def _build_columns(self, episode: Episode) -> dict[str, np.ndarray]:
         """Build the rows of one episode in the data file, by feature."""
@@ -178,16 +172,12 @@ class DatasetWriter:
         return {key: column for key, column in columns.items() if column is not None}
 
     def _write_meta(self, schema: DatasetSchema) -> None:
-        stats = {
-            key: {name: value.tolist() for name, value in feature_stats.items()}
-            for key, feature_stats in self._stats.items()
-        }
         meta_folder = self._partial_folder / "meta"
         episodes_path = self._partial_folder / fmt.EPISODES_PATH.format(chunk_index=0, file_index=0)
         episodes_path.parent.mkdir(parents=True)
         pq.write_table(_episodes_table(self._episode_rows), episodes_path)
         pq.write_table(fmt.tasks_table(list(self._task_indices)), meta_folder / "tasks.parquet")
-        (meta_folder / "stats.json").write_text(json.dumps(stats, indent=2, allow_nan=False))
+        (meta_folder / "stats.json").write_text(json.dumps(_to_lists(self._stats), indent=2, allow_nan=False))
         (meta_folder / "info.json").write_text(json.dumps(self._build_info(schema), indent=2, allow_nan=False))
 
     def _build_info(self, schema: DatasetSchema) -> dict[str, Any]:
@@ -241,40 +231,34 @@ def _episode_row(
     episode: Episode, index: int, from_index: int, data: dict[str, Any], videos: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Build the row of one episode in `meta/episodes`, without statistics."""
-    row: dict[str, Any] = {
+    return {
         "episode_index": index,
         "tasks": [episode.instruction],
         "length": len(episode),
         "dataset_from_index": from_index,
         "dataset_to_index": from_index + len(episode),
         **{f"data/{key}": value for key, value in data.items()},
-        **{
-            f"videos/{video_key}/{key}": value
-            for video_key, location in videos.items()
-            for key, value in location.items()
-        },
+        **_flatten("videos", videos),
         "meta/episodes/chunk_index": 0,
         "meta/episodes/file_index": 0,
         fmt.NAME_KEY: episode.name,
         fmt.SUCCESS_KEY: episode.success,
-        fmt.SUBTASK_NAMES_KEY: [subtask.name for subtask in episode.subtasks],
-        fmt.SUBTASK_STARTS_KEY: [subtask.start for subtask in episode.subtasks],
-        fmt.SUBTASK_ENDS_KEY: [subtask.end for subtask in episode.subtasks],
+        **fmt.subtask_values(episode.subtasks),
+        **{fmt.METADATA_PREFIX + key: value for key, value in episode.metadata.items()},
     }
-    return row | {fmt.METADATA_PREFIX + key: value for key, value in episode.metadata.items()}
 
 
-def _flatten_stats(stats: dict[str, FeatureStats]) -> dict[str, Any]:
-    return {
-        f"stats/{key}/{name}": value.tolist()
-        for key, feature_stats in stats.items()
-        for name, value in feature_stats.items()
-    }
+def _flatten(prefix: str, groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{prefix}/{name}/{key}": value for name, group in groups.items() for key, value in group.items()}
+
+
+def _to_lists(stats: Mapping[str, FeatureStats]) -> dict[str, dict[str, Any]]:
+    return {key: {name: value.tolist() for name, value in parts.items()} for key, parts in stats.items()}
 
 
 def _episodes_table(rows: list[dict[str, Any]]) -> pa.Table:
     """Build `meta/episodes`; a text column that an episode lacks is null in its row."""
     names = list(dict.fromkeys(key for row in rows for key in row))
-    types = {fmt.SUCCESS_KEY: pa.bool_(), fmt.SUBTASK_NAMES_KEY: pa.list_(pa.string())}
-    types |= {key: pa.list_(pa.int64()) for key in (fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY)}
+    types = {key: pa.list_(pa.int64()) for key in fmt.SUBTASK_COLUMNS}
+    types |= {fmt.SUCCESS_KEY: pa.bool_(), fmt.SUBTASK_COLUMNS[0]: pa.list_(pa.string())}
     return pa.table({name: pa.array([row.get(name) for row in rows], types.get(name)) for name in names})

@@ -65,6 +65,5 @@ def _read_instruction(folder: Path) -> str:
             if not phrasings or not isinstance(phrasings[0], str):
                 raise DataError(f"{path}: a list of sentences was expected")
             return phrasings[0]
-    raise DataError(
-        f"{folder}: no instruction: give one, or put {INSTRUCTION_FILE} (a list of sentences) there or above"
-    )
+    hint = f"give one, or put {INSTRUCTION_FILE} (a list of sentences) there or above"
+    raise DataError(f"{folder}: no instruction: {hint}")

@@ -29,14 +29,6 @@ class Recording:
     """See `EpisodeMeta.metadata`."""
 
 
-def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
-    """Return the annotated subtasks of a recording with `length` frames."""
-    if isinstance(recording.subtasks, Path):
-        return read_subtasks(recording.subtasks, length)
-    check_subtasks(recording.subtasks, length, recording.name)
-    return recording.subtasks
-
-
 def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
     """Read subtasks from a list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}."""
     subtasks: list[Subtask] = []
@@ -56,9 +48,8 @@ def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, s
     """Raise `DataError` for subtasks that overlap or end after the last frame."""
     for previous, current in pairwise(subtasks):
         if current.start < previous.end:
-            raise DataError(
-                f"{source}: subtask {current.name!r} starts at {current.start}, before {previous.name!r} ends"
-            )
+            name, start = current.name, current.start
+            raise DataError(f"{source}: subtask {name!r} starts at {start}, before {previous.name!r} ends")
     for subtask in subtasks:
         if subtask.end > length:
             raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")

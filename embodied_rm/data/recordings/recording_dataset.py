@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import DataIssue, check_not_empty
-from embodied_rm.data.recordings.recording import Recording, load_subtasks
-from embodied_rm.data.source import EpisodeMeta, common_views
+from embodied_rm.data.recordings.recording import Recording, check_subtasks, read_subtasks
+from embodied_rm.data.source import EpisodeMeta, ImageSize, common_views
 from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
@@ -58,34 +59,28 @@ class Mp4Dataset(BaseDataset):
     def files(self, index: int) -> tuple[Path, ...]:
         return tuple(self._recordings[index].videos[view] for view in self.views)
 
-    def image_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> ImageSize:
         info = self._video_infos[index][self.views[0]]
         return info.height, info.width
 
     def frame_rate(self, index: int) -> float:
         return self._video_infos[index][self.views[0]].fps
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         path, info = self._recordings[index].videos[view], self._video_infos[index][view]
         return self._decoder.read(path, info.timestamps[frame_indices], info.fps, size)
 
 
 def _duplicate_name_issues(recordings: Sequence[Recording], path: Path) -> list[DataIssue]:
     counts = Counter(recording.name for recording in recordings)
-    return [
-        DataIssue(file=path, message=f"{count} recordings have the name {name}", episodes=(name,))
-        for name, count in counts.items()
-        if count > 1
-    ]
+    duplicates = {name: f"{count} recordings have the name {name}" for name, count in counts.items() if count > 1}
+    return [DataIssue(file=path, message=message, episodes=(name,)) for name, message in duplicates.items()]
 
 
 def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
     """Return the recording with the selected views under their new names."""
-    videos = {
-        name: recording.videos[view]
-        for name, view in feature_map.resolve_views(recording.videos, recording.name).items()
-    }
-    return Recording(**{**vars(recording), "videos": videos})
+    views = feature_map.resolve_views(recording.videos, recording.name)
+    return replace(recording, videos={name: recording.videos[view] for name, view in views.items()})
 
 
 def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, VideoInfo]:
@@ -98,21 +93,23 @@ def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, Video
             ("frames per second", infos[first].fps, infos[other].fps),
         ):
             if expected != actual:
-                first_path, other_path = recording.videos[first], recording.videos[other]
-                raise DataError(
-                    f"{other_path}: has {actual:g} {quantity}, but its sibling view {first_path} has {expected:g}"
-                )
+                sibling = f"its sibling view {recording.videos[first]} has {expected:g}"
+                raise DataError(f"{recording.videos[other]}: has {actual:g} {quantity}, but {sibling}")
     return infos
 
 
 def _build_meta(recording: Recording, infos: Mapping[str, VideoInfo]) -> EpisodeMeta:
-    length = len(next(iter(infos.values())))
+    length, subtasks = len(next(iter(infos.values()))), recording.subtasks
+    if isinstance(subtasks, Path):
+        subtasks = read_subtasks(subtasks, length)
+    else:
+        check_subtasks(subtasks, length, recording.name)
     return EpisodeMeta(
         name=recording.name,
         length=length,
         instruction=recording.instruction,
         success=recording.success,
-        subtasks=load_subtasks(recording, length),
+        subtasks=subtasks,
         episode_index=recording.episode_index,
         metadata=recording.metadata or {},
     )

@@ -67,9 +67,7 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
     """Parse one entry. A `DataError` holds only a clause with the issue."""
     if not isinstance(entry, dict):
         raise DataError("an object was expected")
-    instruction = entry.get("instruction")
-    views = entry.get("views")
-    success = entry.get("success")
+    instruction, views, success = (entry.get(key) for key in ("instruction", "views", "success"))
     if not isinstance(instruction, str) or not instruction:
         raise DataError(f"instruction is {instruction!r}")
     if success not in (None, True, False) or (isinstance(success, int) and not isinstance(success, bool)):
@@ -107,8 +105,8 @@ def _parse_subtask(entry: Any) -> Subtask:
     try:
         return Subtask(name=str(entry["name"]), start=int(entry["start"]), end=int(entry["end"]))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        message = str(error) if isinstance(error, UserError) else f"a subtask lacks or misstates {error}"
-        raise DataError(message) from None
+        reason = str(error) if isinstance(error, UserError) else f"a subtask lacks or misstates {error}"
+        raise DataError(reason) from None
 
 
 def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
@@ -120,24 +118,15 @@ def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
     entries = []
     for index, row in enumerate(_read_csv_rows(folder / CSV_TABLE, ("instruction",))):
         name = _entry_name(row, index)
-        entries.append(
-            {
-                "name": name,
-                "instruction": row["instruction"],
-                "success": SUCCESS_VALUES.get(row.get("success", "").strip().lower(), row.get("success")),
-                "views": {
-                    k: v for k, v in row.items() if k not in EPISODE_COLUMNS and not k.startswith(METADATA_PREFIX) and v
-                },
-                "subtasks": subtasks.pop(name, []),
-                "text": {
-                    k.removeprefix(METADATA_PREFIX): v for k, v in row.items() if k.startswith(METADATA_PREFIX) and v
-                },
-            }
-        )
+        success = SUCCESS_VALUES.get(row.get("success", "").strip().lower(), row.get("success"))
+        cells = {key: cell for key, cell in row.items() if cell and key not in EPISODE_COLUMNS}
+        text = {key.removeprefix(METADATA_PREFIX): c for key, c in cells.items() if key.startswith(METADATA_PREFIX)}
+        views = {key: cell for key, cell in cells.items() if not key.startswith(METADATA_PREFIX)}
+        entry = {"name": name, "instruction": row["instruction"], "success": success, "views": views, "text": text}
+        entries.append({**entry, "subtasks": subtasks.pop(name, [])})
     if subtasks:
-        raise DataError(
-            f"{folder / CSV_SUBTASKS}: has subtasks of {', '.join(subtasks)}, which {CSV_TABLE} does not list"
-        )
+        names = ", ".join(subtasks)
+        raise DataError(f"{folder / CSV_SUBTASKS}: has subtasks of {names}, which {CSV_TABLE} does not list")
     return entries
 
 

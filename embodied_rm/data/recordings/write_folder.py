@@ -62,7 +62,6 @@ def _write_subtasks(root: Path, path: Path, stored: Sequence[Subtask], subtasks:
         entry = {} if stored_index is None else entries[stored_index]
         # Published recordings use both spellings: an entry keeps its own, a new one gets that of the first entry.
         name_key = "anotation" if "annotation" not in (entry or (entries or [{"annotation": ""}])[0]) else "annotation"
-        new_entries.append(
-            {**entry, name_key: subtask.name, "start_frame_id": subtask.start, "end_frame_id": subtask.end}
-        )
+        frames = {"start_frame_id": subtask.start, "end_frame_id": subtask.end}
+        new_entries.append({**entry, name_key: subtask.name, **frames})
     write_inside(root, path, dump_json_like(text, new_entries))

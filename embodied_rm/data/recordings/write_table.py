@@ -78,12 +78,8 @@ def update_csv(folder: Path, recording: Recording, annotation: Annotation) -> No
         path = folder / CSV_SUBTASKS
         table = CsvTable.parse(path.read_bytes().decode() if path.exists() else SUBTASKS_HEADER)
         row_indices = [row_index for row_index, row in enumerate(table.rows) if row["name"] == recording.name]
-        new_entries = _merge_entries(
-            [table.rows[row_index] for row_index in row_indices],
-            stored.subtasks,
-            annotation.subtasks,
-            name_key="subtask",
-        )
+        entries = [table.rows[row_index] for row_index in row_indices]
+        new_entries = _merge_entries(entries, stored.subtasks, annotation.subtasks, name_key="subtask")
         first_row = row_indices[0] if row_indices else len(table.rows)
         for row_index in reversed(row_indices):
             table.replace_rows(row_index, row_index + 1, [])
@@ -95,15 +91,9 @@ def _merge_entries(
     entries: Sequence[Mapping[str, Any]], stored: Sequence[Subtask], subtasks: Sequence[Subtask], name_key: str = "name"
 ) -> list[dict[str, Any]]:
     """Build one entry per subtask; extra fields of matched stored entries are kept."""
-    return [
-        {
-            **({} if stored_index is None else entries[stored_index]),
-            name_key: subtask.name,
-            "start": subtask.start,
-            "end": subtask.end,
-        }
-        for subtask, stored_index in zip(subtasks, match_subtasks(stored, subtasks), strict=True)
-    ]
+    matches = zip(subtasks, match_subtasks(stored, subtasks), strict=True)
+    pairs = [(subtask, {} if index is None else entries[index]) for subtask, index in matches]
+    return [{**entry, name_key: s.name, "start": s.start, "end": s.end} for s, entry in pairs]
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 
 import av
 import numpy as np
@@ -13,7 +12,7 @@ from av.video.frame import PictureType
 from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
 from embodied_rm.data.stride import stride_indices
-from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
+from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames
 
@@ -48,9 +47,7 @@ class VideoWriter:
         frame_rate = Fraction(fps).limit_denominator(1001)
         self._container = av.open(str(path), "w", format="mp4")
         self._stream = self._container.add_stream("libx264", rate=frame_rate)
-        self._stream.width = width
-        self._stream.height = height
-        self._stream.pix_fmt = "yuv420p"
+        self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         self._stream.options = {
             "qp": str(qp),
             "preset": "veryfast",
@@ -69,18 +66,13 @@ class VideoWriter:
     def add(self, frames: Frames) -> None:
         """Append uint8 [T, H, W, 3]; the first frame becomes a key frame."""
         if frames.dtype != np.uint8 or frames.shape[1:] != (*self.size, 3):
-            raise DataError(
-                f"{self.path}: frames must be uint8 [T, {self.size[0]}, {self.size[1]}, 3], "
-                f"got {frames.dtype} {list(frames.shape)}"
-            )
+            expected, actual = f"uint8 [T, {self.size[0]}, {self.size[1]}, 3]", f"{frames.dtype} {list(frames.shape)}"
+            raise DataError(f"{self.path}: frames must be {expected}, got {actual}")
+        interpolation = Interpolation.AREA | Interpolation.ACCURATE_RND
         for i, pixels in enumerate(frames):
             rgb = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
             frame = self._reformatter.reformat(
-                rgb,
-                format="yuv420p",
-                dst_colorspace=Colorspace.ITU601,
-                interpolation=Interpolation.AREA | Interpolation.ACCURATE_RND,
-                threads=1,
+                rgb, format="yuv420p", dst_colorspace=Colorspace.ITU601, interpolation=interpolation, threads=1
             )
             frame.pts, frame.time_base = self.num_frames, self._time_base
             frame.pict_type = PictureType.I if i == 0 else PictureType.NONE
@@ -104,9 +96,7 @@ class VideoWriter:
     def __enter__(self) -> VideoWriter:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
         if exc_type is None:
             self.close()
         else:
@@ -116,21 +106,10 @@ class VideoWriter:
 def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_QP) -> None:
     """Write uint8 [T, H, W, 3] as mp4 (H.264, yuv420p). H and W must be even."""
     if frames.ndim != 4 or len(frames) == 0:
-        raise DataError(
-            f"{path}: frames must be uint8 [T, H, W, 3] with T > 0, got {frames.dtype} {list(frames.shape)}"
-        )
+        actual = f"{frames.dtype} {list(frames.shape)}"
+        raise DataError(f"{path}: frames must be uint8 [T, H, W, 3] with T > 0, got {actual}")
     with VideoWriter(Path(path), fps, (frames.shape[1], frames.shape[2]), qp) as writer:
         writer.add(frames)
-
-
-def probe_video(path: Path | str) -> VideoInfo:
-    """Probe a local mp4.
-
-    Raises:
-        DataError: It cannot be read; the message names the file and the issue.
-    """
-    with VideoDecoder() as decoder:
-        return decoder.probe(Path(path))
 
 
 def read_frames(

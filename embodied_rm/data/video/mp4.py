@@ -33,9 +33,8 @@ def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
         if offset == 0 and name not in ALLOWED_FIRST_BOXES:
             raise DataError(f"{path}: not an mp4 video")
         if box_bytes < 8 or box_bytes > size - offset:
-            raise DataError(
-                f"{path}: the video is cut short: {size - offset} bytes are left where {name!r} needs {box_bytes}"
-            )
+            reason = f"{size - offset} bytes are left where {name!r} needs {box_bytes}"
+            raise DataError(f"{path}: the video is cut short: {reason}")
         boxes.add(name)
         offset += box_bytes
     return boxes

@@ -6,18 +6,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import av
 import av.container
 import av.error
+import framing
 import numpy as np
 from av.video.reformatter import VideoReformatter
-from framing import CHUNK_BYTES, MAX_PIXELS, InvalidFileError, resize_rgb, send_chunk, send_header, send_result, serve
 
 CODECS = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4"})
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
@@ -33,19 +31,19 @@ class OpenVideo:
     def __init__(self, path: str) -> None:
         self.container = av.open(path, format="mp4", options={"protocol_whitelist": "file"}, metadata_errors="replace")
         if len(self.container.streams.video) == 0:
-            raise InvalidFileError("it holds no video stream")
+            raise framing.InvalidFileError("it holds no video stream")
         self.stream = self.container.streams.video[0]
         if self.stream.time_base is None:
-            raise InvalidFileError("it states no time base")
+            raise framing.InvalidFileError("it states no time base")
         self.time_base = self.stream.time_base
         context = self.stream.codec_context
         codec = "unknown" if context is None else context.name
         if codec not in CODECS:
-            raise InvalidFileError(f"codec {codec!r} is not supported (only {', '.join(sorted(CODECS))})")
-        if not 0 < context.width * context.height <= MAX_PIXELS:
-            raise InvalidFileError(f"its images claim to be {context.width}x{context.height}")
+            raise framing.InvalidFileError(f"codec {codec!r} is not supported (only {', '.join(sorted(CODECS))})")
+        if not 0 < context.width * context.height <= framing.MAX_PIXELS:
+            raise framing.InvalidFileError(f"its images claim to be {context.width}x{context.height}")
         self.size = (context.height, context.width)
-        context.options = {"max_pixels": str(MAX_PIXELS)}
+        context.options = {"max_pixels": str(framing.MAX_PIXELS)}
         context.thread_count = 1 if context.width * context.height <= SINGLE_THREAD_MAX_PIXELS else 2
         context.thread_type = "FRAME" if context.thread_count > 1 else "NONE"
         self._frames: Iterator[av.VideoFrame] = iter(())
@@ -60,8 +58,11 @@ class OpenVideo:
     def fps(self) -> float:
         rate = self.stream.average_rate
         if not rate:
-            raise InvalidFileError("it states no frame rate")
+            raise framing.InvalidFileError("it states no frame rate")
         return float(rate)
+
+    def close(self) -> None:
+        self.container.close()
 
     def packet_times(self) -> list[float]:
         """Return the times of all stored frames in presentation order, s. Demuxes the whole file, decodes nothing."""
@@ -72,17 +73,17 @@ class OpenVideo:
             if packet.size == 0:
                 continue
             if packet.is_corrupt or packet.pts is None:
-                raise InvalidFileError(f"it is cut short or damaged at frame {num_stored}")
+                raise framing.InvalidFileError(f"it is cut short or damaged at frame {num_stored}")
             num_stored += 1
             if not packet.is_discard:
                 times.append(float(packet.pts * self.time_base))
         if self.stream.frames and num_stored != self.stream.frames:
-            raise InvalidFileError(f"it is cut short: {num_stored} of {self.stream.frames} frames are there")
+            raise framing.InvalidFileError(f"it is cut short: {num_stored} of {self.stream.frames} frames are there")
         times.sort()
         if len(times) == 0:
-            raise InvalidFileError("it holds no frames")
+            raise framing.InvalidFileError("it holds no frames")
         if any(b <= a for a, b in pairwise(times)):
-            raise InvalidFileError("two of its frames have the same time")
+            raise framing.InvalidFileError("two of its frames have the same time")
         return times
 
     def seek(self, time: float) -> av.VideoFrame:
@@ -96,7 +97,7 @@ class OpenVideo:
             frame, self._next = next(self._frames, None), next(self._frames, None)
             if frame is not None and (frame.time <= time + tick_s or target == 0.0):
                 return frame
-        raise InvalidFileError(f"no frame can be decoded at {time:.3f} s")
+        raise framing.InvalidFileError(f"no frame can be decoded at {time:.3f} s")
 
     def frame_at(self, time: float, tolerance: float) -> av.VideoFrame:
         """Return the frame nearest to a time; `InvalidFileError` if none is within the tolerance (both s)."""
@@ -107,38 +108,13 @@ class OpenVideo:
             nearest, self._next = self._next, next(self._frames, None)
         self._current, self._current_time = nearest, time
         if abs(nearest.time - time) > tolerance:
-            raise InvalidFileError(f"it has no frame at {time:.3f} s")
+            raise framing.InvalidFileError(f"it has no frame at {time:.3f} s")
         if nearest.is_corrupt:
-            raise InvalidFileError(f"the frame at {time:.3f} s is damaged")
+            raise framing.InvalidFileError(f"the frame at {time:.3f} s is damaged")
         return nearest
 
 
-class VideoFileCache:
-    """Keeps the most recently read files open, so that sequential episodes need no seek."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[str, tuple[tuple[int, ...], OpenVideo]] = OrderedDict()
-
-    def get(self, path: str) -> OpenVideo:
-        """Return the open file; reopen it if it was rewritten."""
-        status = Path(path).stat()
-        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if path in self._open and self._open[path][0] != version:
-            self.drop(path)
-        if path not in self._open:
-            self._open[path] = version, OpenVideo(path)
-            while len(self._open) > MAX_OPEN_FILES:
-                self.drop(next(iter(self._open)))
-        self._open.move_to_end(path)
-        return self._open[path][1]
-
-    def drop(self, path: str) -> None:
-        """Close a file if it is open."""
-        if path in self._open:
-            self._open.pop(path)[1].container.close()
-
-
-VIDEO_CACHE = VideoFileCache()
+VIDEO_CACHE = framing.FileCache(OpenVideo, MAX_OPEN_FILES)
 
 
 def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
@@ -160,21 +136,21 @@ def send_probe(video: OpenVideo, out: BinaryIO) -> None:
     tolerance = 0.5 / video.fps
     for time in (times[0], times[-1]):
         video.frame_at(time, tolerance)
-    send_result(out, {"pts": times, "fps": video.fps, "height": video.size[0], "width": video.size[1]})
+    framing.send_result(out, {"pts": times, "fps": video.fps, "height": video.size[0], "width": video.size[1]})
 
 
 def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:
     """Reply with the frames at the given times (s, non-decreasing)."""
     height, width = size = request["size"] or video.size
     times, tolerance = request["timestamps"], request["tolerance"]
-    send_header(out, (len(times), height, width, 3), "uint8")
-    frames_per_chunk = max(1, CHUNK_BYTES // (height * width * 3))
+    framing.send_header(out, (len(times), height, width, 3), "uint8")
+    frames_per_chunk = max(1, framing.CHUNK_BYTES // (height * width * 3))
     for start in range(0, len(times), frames_per_chunk):
         frames = (video.frame_at(time, tolerance) for time in times[start : start + frames_per_chunk])
-        pixels = np.stack([resize_rgb(video.reformatter, frame, size) for frame in frames])
-        send_chunk(out, b"F", pixels.data.cast("B"))
-    send_result(out, {})
+        pixels = np.stack([framing.resize_rgb(video.reformatter, frame, size) for frame in frames])
+        framing.send_chunk(out, b"F", pixels.data.cast("B"))
+    framing.send_result(out, {})
 
 
 if __name__ == "__main__":
-    serve(handle_request, (av.error.FFmpegError,))
+    framing.serve(handle_request, (av.error.FFmpegError,))

@@ -14,7 +14,9 @@ import json
 import signal
 import struct
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -33,12 +35,36 @@ class InvalidFileError(Exception):
     """The issue of a file, as a clause."""
 
 
+class FileCache:
+    """Keeps the most recently read files open, so that sequential episodes need no seek."""
+
+    def __init__(self, open_file: Callable[[str], Any], max_open: int) -> None:
+        self._open_file, self._max_open = open_file, max_open
+        self._open: OrderedDict[str, tuple[tuple[int, ...], Any]] = OrderedDict()
+
+    def get(self, path: str) -> Any:
+        """Return the open file; reopen it if it was rewritten."""
+        status = Path(path).stat()
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if path in self._open and self._open[path][0] != version:
+            self.drop(path)
+        if path not in self._open:
+            self._open[path] = version, self._open_file(path)
+            while len(self._open) > self._max_open:
+                self.drop(next(iter(self._open)))
+        self._open.move_to_end(path)
+        return self._open[path][1]
+
+    def drop(self, path: str) -> None:
+        """Close a file if it is open."""
+        if path in self._open:
+            self._open.pop(path)[1].close()
+
+
 def resize_rgb(reformatter: VideoReformatter, frame: VideoFrame, size: Sequence[int]) -> np.ndarray:
     """Resize a frame to (height, width) by averaging; returns uint8 [H, W, 3]."""
     height, width = size
-    resized = reformatter.reformat(
-        frame, width=width, height=height, format="rgb24", interpolation=RESIZE_INTERPOLATION, threads=1
-    )
+    resized = reformatter.reformat(frame, width, height, "rgb24", interpolation=RESIZE_INTERPOLATION, threads=1)
     return resized.to_ndarray()
 
 

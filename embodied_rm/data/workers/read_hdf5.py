@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter plugin is loaded
 
+import framing
 import h5py
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
-from framing import CHUNK_BYTES, MAX_PIXELS, InvalidFileError, resize_rgb, send_chunk, send_header, send_result, serve
 
 MAX_ATTRIBUTE_CHARS = 1 << 16
 """Maximum length of a returned attribute; simulators store whole scenes as attributes."""
@@ -27,26 +27,8 @@ MAX_GROUP_DEPTH = 8
 """Maximum nesting of groups."""
 
 
-class Hdf5FileCache:
-    """Keeps the most recent file open."""
-
-    def __init__(self) -> None:
-        self._state: tuple[Any, ...] = ()
-        self._file: Any = None
-
-    def get(self, path: str) -> Any:
-        """Return the open file; reopen it if it was rewritten."""
-        status = os.stat(path)  # noqa: PTH116 (no pathlib needed for one call)
-        version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if version != self._state:
-            if self._file is not None:
-                self._file.close()
-            self._state, self._file = (), h5py.File(path, "r", locking=False)
-            self._state = version
-        return self._file
-
-
-FILE_CACHE, REFORMATTER = Hdf5FileCache(), VideoReformatter()
+FILE_CACHE = framing.FileCache(lambda path: h5py.File(path, "r", locking=False), max_open=1)
+REFORMATTER = VideoReformatter()
 
 
 def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
@@ -55,24 +37,24 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
     if request["op"] == "tree":
         tree: dict[str, Any] = {"attributes": {}, "datasets": {}}
         walk_group(file, "", tree)
-        send_result(out, tree)
+        framing.send_result(out, tree)
     elif request["op"] == "array":
         send_array(find_dataset(file, request["dataset"]), out)
     elif request["op"] == "images":
         send_images(find_dataset(file, request["dataset"]), request["rows"], request["size"], out)
     else:
         value = find_dataset(file, request["dataset"]).asstr()[:1]
-        send_result(out, str(value[0]) if len(value) else "")
+        framing.send_result(out, str(value[0]) if len(value) else "")
 
 
 def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
     """Add the short attributes and the datasets (by full name) of a group to the tree."""
     if name.count("/") >= MAX_GROUP_DEPTH:
-        raise InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
+        raise framing.InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
     tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_short(value)}
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
-            raise InvalidFileError(f"{name}/{key} is a link to another file")
+            raise framing.InvalidFileError(f"{name}/{key} is a link to another file")
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
             continue
         item, full_name = group[key], f"{name}/{key}".lstrip("/")
@@ -85,9 +67,9 @@ def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
 
 def is_short(value: Any) -> bool:
     """Whether an attribute is a number or a short text."""
-    return (isinstance(value, str | bytes) and len(value) <= MAX_ATTRIBUTE_CHARS) or isinstance(
-        value, np.bool_ | np.number
-    )
+    if isinstance(value, str | bytes):
+        return len(value) <= MAX_ATTRIBUTE_CHARS
+    return isinstance(value, np.bool_ | np.number)
 
 
 def to_json_value(value: Any) -> Any:
@@ -101,43 +83,43 @@ def find_dataset(file: Any, name: str) -> Any:
     """Return a dataset whose values are in this file."""
     item = file[name]
     if not isinstance(item, h5py.Dataset):
-        raise InvalidFileError(f"{name} is not a dataset")
+        raise framing.InvalidFileError(f"{name} is not a dataset")
     if item.external or item.is_virtual:
-        raise InvalidFileError(f"{name} lies in another file")
+        raise framing.InvalidFileError(f"{name} lies in another file")
     return item
 
 
 def send_array(item: Any, out: BinaryIO) -> None:
     """Send a dataset [T, ...] as float32 [T, D]."""
-    if item.dtype.kind not in "fiub" or item.ndim < 1 or item.size > MAX_PIXELS:
-        raise InvalidFileError(f"{item.name} holds {item.dtype} {list(item.shape)}, rows of numbers were expected")
+    if item.dtype.kind not in "fiub" or item.ndim < 1 or item.size > framing.MAX_PIXELS:
+        content = f"{item.dtype} {list(item.shape)}"
+        raise framing.InvalidFileError(f"{item.name} holds {content}, rows of numbers were expected")
     values = np.ascontiguousarray(item[()], dtype=np.float32).reshape(len(item), -1)
-    send_header(out, values.shape, "float32")
-    send_chunk(out, b"F", values.reshape(-1).view(np.uint8).data)
-    send_result(out, {})
+    framing.send_header(out, values.shape, "float32")
+    framing.send_chunk(out, b"F", values.reshape(-1).view(np.uint8).data)
+    framing.send_result(out, {})
 
 
 def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out: BinaryIO) -> None:
     """Send some images of a dataset uint8 [T, H, W, 3], resized by averaging."""
     if item.dtype != np.uint8 or item.ndim != 4 or item.shape[3] != 3 or not size_fits(item.shape):
-        raise InvalidFileError(
-            f"{item.name} holds {item.dtype} {list(item.shape)}, uint8 images [T, H, W, 3] were expected"
-        )
+        content = f"{item.dtype} {list(item.shape)}"
+        raise framing.InvalidFileError(f"{item.name} holds {content}, uint8 images [T, H, W, 3] were expected")
     height, width = size or item.shape[1:3]
-    send_header(out, (len(frame_indices), height, width, 3), "uint8")
+    framing.send_header(out, (len(frame_indices), height, width, 3), "uint8")
     for frame_index in frame_indices:
         pixels = np.ascontiguousarray(item[frame_index])
         if size is not None and tuple(size) != pixels.shape[:2]:
-            pixels = resize_rgb(REFORMATTER, VideoFrame.from_ndarray(pixels, format="rgb24"), (height, width))
-        for start in range(0, pixels.size, CHUNK_BYTES):
-            send_chunk(out, b"F", pixels.reshape(-1)[start : start + CHUNK_BYTES].data)
-    send_result(out, {})
+            pixels = framing.resize_rgb(REFORMATTER, VideoFrame.from_ndarray(pixels, format="rgb24"), (height, width))
+        for start in range(0, pixels.size, framing.CHUNK_BYTES):
+            framing.send_chunk(out, b"F", pixels.reshape(-1)[start : start + framing.CHUNK_BYTES].data)
+    framing.send_result(out, {})
 
 
 def size_fits(shape: tuple[int, ...]) -> bool:
     """Whether the images have a valid number of pixels."""
-    return 0 < shape[1] * shape[2] <= MAX_PIXELS
+    return 0 < shape[1] * shape[2] <= framing.MAX_PIXELS
 
 
 if __name__ == "__main__":
-    serve(handle_request, (OSError, KeyError, RuntimeError, TypeError, IndexError))
+    framing.serve(handle_request, (OSError, KeyError, RuntimeError, TypeError, IndexError))
