@@ -70,12 +70,8 @@ def encode_record(content: bytes) -> bytes:
 
 def encode_event(wall_time: float, step: int, payload: bytes) -> bytes:
     """Encode an `Event` at a Unix time (s) and a step >= 0, with an encoded field as its payload."""
-    return (
-        struct.pack("<Bd", 1 << 3 | WIRE_FIXED64, wall_time)
-        + bytes([2 << 3 | WIRE_VARINT])
-        + encode_varint(step)
-        + payload
-    )
+    header = struct.pack("<Bd", 1 << 3 | WIRE_FIXED64, wall_time)
+    return header + bytes([2 << 3 | WIRE_VARINT]) + encode_varint(step) + payload
 
 
 def encode_session_start() -> bytes:
@@ -85,12 +81,8 @@ def encode_session_start() -> bytes:
 
 def encode_summary(values: Mapping[str, float]) -> bytes:
     """Encode the `Event` field with scalars by tag."""
-    return encode_field(
-        5,
-        b"".join(
-            encode_field(1, encode_field(1, tag.encode()) + encode_simple_value(value)) for tag, value in values.items()
-        ),
-    )
+    fields = (encode_field(1, tag.encode()) + encode_simple_value(value) for tag, value in values.items())
+    return encode_field(5, b"".join(encode_field(1, field) for field in fields))
 
 
 def encode_simple_value(value: float) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from embodied_rm.logs.event_file import EventFileWriter
@@ -49,9 +48,7 @@ class MetricsLogger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *exc_info: object) -> None:
         for writer in self._writers:
             try:
                 writer.close(failed=error_type is not None)

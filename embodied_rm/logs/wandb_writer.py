@@ -42,10 +42,8 @@ def check_wandb_project(project: str | None) -> None:
     if project is None:
         return
     if not project or len(project) > MAX_NAME_CHARS or not set(project).isdisjoint(FORBIDDEN_CHARS):
-        raise UserError(
-            f"wandb_project must be a project name of 1 to {MAX_NAME_CHARS} characters without "
-            f"{' '.join(FORBIDDEN_CHARS)}, got {project!r}"
-        )
+        expected = f"1 to {MAX_NAME_CHARS} characters without {' '.join(FORBIDDEN_CHARS)}"
+        raise UserError(f"wandb_project must be a project name of {expected}, got {project!r}")
     spec = find_spec("wandb")
     if spec is None or spec.origin is None:  # the folder of W&B runs is called wandb too, and has no origin
         raise UserError("wandb_project= needs Weights & Biases, an optional package: pip install 'embodied-rm[wandb]'")

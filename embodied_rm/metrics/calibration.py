@@ -27,9 +27,8 @@ def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, 
     if not predicted.size:
         return math.nan
     bin_index = np.minimum((predicted * num_bins).astype(np.int64), num_bins - 1)
-    return float(
-        np.abs(np.bincount(bin_index, weights=predicted - observed, minlength=num_bins)).sum() / predicted.size
-    )
+    gaps = np.bincount(bin_index, weights=predicted - observed, minlength=num_bins)
+    return float(np.abs(gaps).sum() / predicted.size)
 
 
 def split_halves(count: int) -> tuple[list[int], list[int]]:

@@ -37,21 +37,17 @@ def epic_distance(
     compared transitions; None: `states` x `actions` x `states`. `nan` if a canonical reward is constant there.
     """
     state_probs, action_probs = np.asarray(states, dtype=np.float64), np.asarray(actions, dtype=np.float64)
-    weights = (
-        np.einsum("s,a,t->sat", state_probs, action_probs, state_probs)
-        if coverage is None
-        else np.asarray(coverage, dtype=np.float64)
-    )
+    if coverage is None:
+        coverage = np.einsum("s,a,t->sat", state_probs, action_probs, state_probs)
     a, b = (canonical_epic(np.asarray(r, dtype=np.float64), gamma, state_probs, action_probs) for r in (first, second))
-    return pearson_distance(a.ravel(), b.ravel(), weights.ravel())
+    return pearson_distance(a.ravel(), b.ravel(), np.asarray(coverage, dtype=np.float64).ravel())
 
 
 def canonical_epic(reward: Floats, gamma: float, states: Floats, actions: Floats) -> Floats:
     """Return R(s, a, s') + E[gamma R(s', A, S') - R(s, A, S') - gamma R(S, A, S')], S, S' ~ `states`, A ~ `actions`."""
     mean = np.einsum("sat,a,t->s", reward, actions, states)
-    return zero_if_negligible(
-        reward, reward + gamma * mean[None, None, :] - mean[:, None, None] - gamma * states @ mean
-    )
+    canonical = reward + gamma * mean[None, None, :] - mean[:, None, None] - gamma * states @ mean
+    return zero_if_negligible(reward, canonical)
 
 
 def starc_distance(
@@ -66,15 +62,9 @@ def starc_distance(
     Uses value-adjusted levelling by a policy [S, A] (None: uniform), gamma < 1, the L2 norm and half the L2 distance. A
     trivial reward (all policies equally good) has distance 0 to another trivial one and 1/2 to any other reward.
     """
-    transition_probs = np.asarray(transition, dtype=np.float64)
-    policy_probs = (
-        np.full(transition_probs.shape[:2], 1 / transition_probs.shape[1])
-        if policy is None
-        else np.asarray(policy, dtype=np.float64)
-    )
-    a, b = (
-        canonical_val(np.asarray(r, dtype=np.float64), gamma, transition_probs, policy_probs) for r in (first, second)
-    )
+    probs = np.asarray(transition, dtype=np.float64)
+    policy = np.asarray(np.full(probs.shape[:2], 1 / probs.shape[1]) if policy is None else policy, dtype=np.float64)
+    a, b = (canonical_val(np.asarray(r, dtype=np.float64), gamma, probs, policy) for r in (first, second))
     return normalized_l2_distance(a.ravel(), b.ravel())
 
 
@@ -146,11 +136,8 @@ def starc_of_transitions(
         return math.nan
     cells, cell_ids = np.unique(np.concatenate([starts[mask], ends[mask]]), return_inverse=True)
     starts, ends = cell_ids[: mask.sum()], cell_ids[mask.sum() :]
-    canonical_rewards = [
-        _canonical_reward(np.asarray(r, dtype=np.float64)[mask], starts, ends, len(cells), gamma)
-        for r in (first, second)
-    ]
-    return normalized_l2_distance(*canonical_rewards)
+    rewards = (np.asarray(reward, dtype=np.float64)[mask] for reward in (first, second))
+    return normalized_l2_distance(*(_canonical_reward(r, starts, ends, len(cells), gamma) for r in rewards))
 
 
 def _continuing_mask(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:

@@ -63,9 +63,8 @@ def gated(transitions: Transitions, params: RewardParams) -> FloatArray:
     An episode that is still running counts by its last step. Source: G-RA (gated reward accumulation).
     """
     passes_gate = last_per_episode(transitions.success_prob, number_episodes(transitions.done)) > MIN_SUCCESS_PROB
-    return transitions.task_reward + params.scale * np.where(
-        passes_gate, transitions.next_potential - transitions.potential, 0.0
-    )
+    gain = transitions.next_potential - transitions.potential
+    return transitions.task_reward + params.scale * np.where(passes_gate, gain, 0.0)
 
 
 @register_reward_rule("min_form", needs_full_rollout=True)
@@ -97,9 +96,8 @@ def self_reference(transitions: Transitions, params: RewardParams) -> FloatArray
     reward = np.where(transitions.is_success, 1.0, 0.0)
     if transitions.is_success.any() and failed.any():
         distance = nearest_distance(transitions.embedding[failed], transitions.embedding[transitions.is_success])
-        reward[failed] = MAX_FAILURE_REWARD / (
-            1 + np.exp(-SIGMOID_STEEPNESS * (SIGMOID_MIDPOINT - min_max_scale(distance)))
-        )
+        logit = SIGMOID_STEEPNESS * (SIGMOID_MIDPOINT - min_max_scale(distance))
+        reward[failed] = MAX_FAILURE_REWARD / (1 + np.exp(-logit))
     return params.scale * reward
 
 

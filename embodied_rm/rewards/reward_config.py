@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.rewards.rules import RULES, find_rule
 
 SUCCESS_SOURCES = ("model", "simulator")
@@ -38,22 +38,16 @@ class RewardConfig:
         if rule.progress_source == "simulator" and self.success_source != "simulator":
             raise UserError(f"rule={self.rule} uses the simulator's progress: it needs success_source=simulator")
         if self.score_every < 1 or self.success_patience < 1:
-            raise UserError(
-                f"score_every and success_patience must be >= 1, got {self.score_every} and {self.success_patience}"
-            )
+            values = f"{self.score_every} and {self.success_patience}"
+            raise UserError(f"score_every and success_patience must be >= 1, got {values}")
         if not 0 < self.success_threshold <= 1:
             raise UserError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
-        for name in ("progress_scale", "success_reward", "uncertainty_penalty"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
+        check_minimum(self, 0, "progress_scale", "success_reward", "uncertainty_penalty")
 
     def check_rollout_steps(self, rollout_steps: int, max_episode_steps: int | None) -> None:
         """Raise `UserError` if the rule compares with ended episodes and the rollout is shorter than the time limit."""
-        if (
-            find_rule(self.rule).required_input == "reference_rewards"
-            and max_episode_steps is not None
-            and rollout_steps < max_episode_steps
-        ):
+        compares = find_rule(self.rule).required_input == "reference_rewards"
+        if compares and max_episode_steps is not None and rollout_steps < max_episode_steps:
             raise UserError(
                 f"rollout_steps={rollout_steps}: rule={self.rule} compares with the ends of the first rollout's "
                 f"episodes, and an episode may take {max_episode_steps} steps: set rollout_steps={max_episode_steps} "
@@ -64,19 +58,13 @@ class RewardConfig:
         """Raise `UserError` if the reward depends on predictions of success and the reward model has none."""
         if predicts_success or self.uses_simulator_only:
             return
+        reason = "needs a reward model that predicts success, and this one does not"
         if self.success_source == "model":
-            raise UserError(
-                "success_source=model needs a reward model that predicts success, and this one does not: set "
-                "success_source=simulator"
-            )
+            raise UserError(f"success_source=model {reason}: set success_source=simulator")
         if find_rule(self.rule).uses_success_prob:
-            alternatives = ", ".join(
-                name for name, rule in RULES.items() if rule.progress_source == "model" and not rule.uses_success_prob
-            )
-            raise UserError(
-                f"rule={self.rule} needs a reward model that predicts success, and this one does not: choose another "
-                f"rule: {alternatives}"
-            )
+            model_rules = {name: rule for name, rule in RULES.items() if rule.progress_source == "model"}
+            alternatives = ", ".join(name for name, rule in model_rules.items() if not rule.uses_success_prob)
+            raise UserError(f"rule={self.rule} {reason}: choose another rule: {alternatives}")
 
     @property
     def uses_simulator_only(self) -> bool:

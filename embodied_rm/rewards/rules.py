@@ -105,9 +105,8 @@ def negative_time(transitions: Transitions, params: RewardParams) -> FloatArray:
     failure is not terminal. Source: RynnValue (`apply_reward_shaping`).
     """
     assert params.max_episode_steps is not None
-    remaining, next_remaining = (
-        (1 - phi) * params.max_episode_steps for phi in (transitions.potential, transitions.next_potential)
-    )
+    remaining = (1 - transitions.potential) * params.max_episode_steps
+    next_remaining = (1 - transitions.next_potential) * params.max_episode_steps
     shaping = remaining - np.where(transitions.is_success, 0.0, params.gamma * next_remaining)
     return np.where(transitions.is_success, 0.0, -1.0) + params.scale * SHAPING_COEF * shaping
 

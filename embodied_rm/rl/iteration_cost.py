@@ -55,10 +55,9 @@ def time_iterations(
         for name, run in runs.items():
             start_time = time.perf_counter()
             phase_seconds = run.iterate()
+            seconds = time.perf_counter() - start_time
             if round_index:
-                yield IterationTiming(
-                    reward=name, seconds=time.perf_counter() - start_time, phase_seconds=phase_seconds
-                )
+                yield IterationTiming(reward=name, seconds=seconds, phase_seconds=phase_seconds)
 
 
 class _TimedRun:
@@ -72,15 +71,10 @@ class _TimedRun:
 
     def iterate(self) -> Mapping[str, float]:
         """Run one iteration, after the critic warm-up, and return the seconds of its phases."""
-        after_warmup = self._config.critic_warmup_iterations
+        env, config, after_warmup = self._env, self._config, self._config.critic_warmup_iterations
+        heuristic, rewards = make_heuristic(env.rule, config, []), self._rollout_rewards
         self._observation, row = run_iteration(
-            self._env,
-            self._learner,
-            self._rollout_rewards,
-            self._observation,
-            after_warmup,
-            self._config,
-            make_heuristic(self._env.rule, self._config, []),
+            env, self._learner, rewards, self._observation, after_warmup, config, heuristic
         )
         return row["seconds"]
 

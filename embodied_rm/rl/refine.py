@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -37,6 +37,7 @@ from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
 from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row, summarize_iteration
 from embodied_rm.run_folder import Reporter, RunFolder
 
+R = TypeVar("R", EvalResult, CrosscheckResult)
 POLICY_DIR = "policy"
 EvaluateFn = Callable[[GaussianPolicy], EvalResult]
 """policy -> evaluation by the simulator."""
@@ -57,17 +58,13 @@ class RefineResult:
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
+        rows, evals = self.log_rows, {"cloned_success": self.cloned_eval, "refined_success": self.refined_eval}
         return {
-            **({} if self.cloned_eval is None else {"cloned_success": self.cloned_eval.as_dict()}),
-            **({} if self.refined_eval is None else {"refined_success": self.refined_eval.as_dict()}),
-            "iterations": len(self.log_rows),
-            "episodes": sum(row["episodes"] for row in self.log_rows),
-            "env_steps": sum(row["env_steps"] for row in self.log_rows),
-            "diverged_episodes": sum(row["diverged_episodes"] for row in self.log_rows),
-            "alarms": [row["iteration"] for row in self.log_rows if row["alarm"] is not None],
-            "seconds": {
-                phase: sum(row["seconds"][phase] for row in self.log_rows) for phase in self.log_rows[0]["seconds"]
-            },
+            **{name: result.as_dict() for name, result in evals.items() if result is not None},
+            "iterations": len(rows),
+            **{name: sum(row[name] for row in rows) for name in ("episodes", "env_steps", "diverged_episodes")},
+            "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
+            "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
         }
 
 
@@ -122,7 +119,7 @@ def refine(
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.start_pool_size:
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
-    observation, _ = reward_env.reset(seed=dist.env_seeds(episode_seed(config.seed, 0), env.num_envs))
+    observation, _ = reward_env.reset(seed=dist.env_seeds(stream_seed(config.seed, 0), env.num_envs))
     learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
@@ -134,9 +131,8 @@ def refine(
     if cloned_eval is not None:
         reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
     if rows:
-        observation = reward_env.load_state_dict(
-            env_state, dist.env_seeds(episode_seed(config.seed, len(rows)), env.num_envs)
-        )
+        seeds = dist.env_seeds(stream_seed(config.seed, len(rows)), env.num_envs)
+        observation = reward_env.load_state_dict(env_state, seeds)
         if not has_env_state(env_state):
             rollout_rewards.end_episodes()
             full_episodes_from += len(rows)
@@ -146,15 +142,13 @@ def refine(
             if has_converged(rows, config):
                 break
             heuristic = make_heuristic(reward_env.rule, config, rows)
-            observation, row = run_iteration(
-                reward_env, learner, rollout_rewards, observation, iteration, config, heuristic
-            )
+            iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
+            observation, row = run_iteration(*iteration_args)
             start_time = time.perf_counter()
-            iteration_eval = {
-                **eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist)),
-                **crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, dist)),
-            }
-            rows.append({**row, "has_full_episodes": iteration >= full_episodes_from, **iteration_eval})
+            row |= {"has_full_episodes": iteration >= full_episodes_from}
+            row |= eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist))
+            row |= crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, dist))
+            rows.append(row)
             rows[-1]["seconds"]["evaluate"] = time.perf_counter() - start_time
             rows[-1]["alarm"] = detect_reward_hacking(rows)
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
@@ -254,9 +248,8 @@ def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> 
 def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
     """Return the heuristic of the iteration after `rows`; None if its weight is 0 or the rule has no potential."""
     final_potentials = [row["final_potential"] or 0.0 for row in rows if row["has_full_episodes"]]
-    coef = heuristic_weight(
-        config.heuristic_coef, 1 - len(rows) / config.iterations, final_potentials, config.heuristic_off_at
-    )
+    remaining = 1 - len(rows) / config.iterations
+    coef = heuristic_weight(config.heuristic_coef, remaining, final_potentials, config.heuristic_off_at)
     if not coef or not rule.is_potential_based:
         return None
     return Heuristic(weight=coef, success_reward=config.reward.success_reward)
@@ -264,22 +257,20 @@ def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow
 
 def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist: DistContext) -> EvalResult | None:
     """Evaluate on rank 0, and return the result on all processes; None if rank 0 does not evaluate."""
-    result = broadcast_from_rank0(dist, None if evaluate is None else evaluate(policy))
-    return None if result is None else EvalResult(**result)
+    return broadcast_from_rank0(dist, EvalResult, None if evaluate is None else evaluate(policy))
 
 
 def crosscheck_on_rank0(
     crosscheck: CrosscheckFn | None, policy: GaussianPolicy, iteration: int, dist: DistContext
 ) -> CrosscheckResult | None:
     """Verify on rank 0, and return the result on all processes; None if rank 0 does not verify."""
-    result = broadcast_from_rank0(dist, None if crosscheck is None else crosscheck(policy, iteration))
-    return None if result is None else CrosscheckResult(**result)
+    return broadcast_from_rank0(dist, CrosscheckResult, None if crosscheck is None else crosscheck(policy, iteration))
 
 
-def broadcast_from_rank0(dist: DistContext, result: EvalResult | CrosscheckResult | None) -> dict[str, Any] | None:
-    """Return the fields of the result of rank 0, on all processes."""
-    fields: dict[str, Any] | None = dist.all_gather_object(None if result is None else asdict(result))[0]
-    return fields
+def broadcast_from_rank0(dist: DistContext, result_type: type[R], result: R | None) -> R | None:
+    """Return the result of rank 0, on all processes."""
+    fields: dict[str, Any] | None = dist.all_gather_object(None if result is None else vars(result))[0]
+    return None if fields is None else result_type(**fields)
 
 
 def summarize_setup(
@@ -305,12 +296,5 @@ def summarize_setup(
 def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
     """Return whether the success rate stayed at `stop_success` after the warm-up."""
     success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["has_full_episodes"]]
-    recent = success_rates[-config.stop_patience :]
-    return len(recent) == config.stop_patience and all(
-        rate is not None and rate >= config.stop_success for rate in recent
-    )
-
-
-def episode_seed(seed: int, iteration: int) -> int:
-    """Return the seed of the episodes that start at an iteration: at the first one, or after a resume."""
-    return stream_seed(seed, iteration)
+    recent = [rate for rate in success_rates[-config.stop_patience :] if rate is not None]
+    return len(recent) == config.stop_patience and min(recent) >= config.stop_success

@@ -42,11 +42,9 @@ def save_refinement(
     log.write(rows[-1]["iteration"], to_scalars(rows[-1]))
     write_atomic(run.file_path(PROGRESS_FILE), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows), "processes": dist.world_size}
-    states = {"rollout_rewards": rollout_rewards.state_dict(), **episodes}
-    tensors = {
-        **learner.state_dict(),
-        **{k: v for name, part in states.items() for k, v in add_prefix(name, part).items()},
-    }
+    tensors = learner.state_dict()
+    for name, state in {"rollout_rewards": rollout_rewards.state_dict(), **episodes}.items():
+        tensors |= add_prefix(name, state)
     save_tensors(run.path / CHECKPOINT_DIR, tensors, manifest)
 
 
@@ -61,9 +59,8 @@ def load_refinement(
     dist = learner.dist
     tensors, manifest = load_tensors(run.path / CHECKPOINT_DIR, ARCHITECTURE)
     if manifest["processes"] != dist.world_size:
-        raise UserError(
-            f"the run in {run.path} was started with {manifest['processes']} processes, not {dist.world_size}"
-        )
+        previous = manifest["processes"]
+        raise UserError(f"the run in {run.path} was started with {previous} processes, not {dist.world_size}")
     learner.load_state_dict(tensors, run.path / CHECKPOINT_DIR)
     rollout_rewards.load_state_dict(strip_prefix("rollout_rewards", tensors), run.path / CHECKPOINT_DIR)
     path = run.path / PROGRESS_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
@@ -47,26 +47,18 @@ class RefineConfig:
 
     def __post_init__(self) -> None:
         check_wandb_project(self.wandb_project)
-        for name in ("iterations", "rollout_steps", "stop_patience"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "iterations", "rollout_steps", "stop_patience")
         if not 0 <= self.critic_warmup_iterations < self.iterations:
-            raise UserError(
-                f"critic_warmup_iterations must be >= 0 and below iterations={self.iterations}, "
-                f"got {self.critic_warmup_iterations}"
-            )
+            bounds, value = f">= 0 and below iterations={self.iterations}", self.critic_warmup_iterations
+            raise UserError(f"critic_warmup_iterations must be {bounds}, got {value}")
         if not 0 < self.stop_success <= 1:
             raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
-        for name in ("eval_episodes", "start_pool_size"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
+        check_minimum(self, 0, "eval_episodes", "start_pool_size")
         if not 0 <= self.heuristic_coef < 1:
             raise UserError(f"heuristic_coef must be in [0, 1), got {self.heuristic_coef}")
         if not 0 < self.heuristic_off_at <= 1:
             raise UserError(f"heuristic_off_at must be in (0, 1], got {self.heuristic_off_at}")
-        for name in ("bc_kl_coef", "imitation_coef"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
+        check_minimum(self, 0, "bc_kl_coef", "imitation_coef")
 
 
 def success_description(reward: RewardConfig) -> str:

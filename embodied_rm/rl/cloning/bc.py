@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import mse_loss
 
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError, UserError, check_minimum
 from embodied_rm.rl.envs.embedding_obs import ObsMode
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
@@ -33,9 +33,7 @@ class CloneConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_demonstrations", "steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "num_demonstrations", "steps", "batch_size")
         if not self.learning_rate > 0:
             raise UserError(f"learning_rate must be > 0, got {self.learning_rate}")
 
@@ -58,18 +56,17 @@ def clone(
     """Train a policy on pairs of observation and action; see `PolicySpec` for the last three arguments."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        policy = GaussianPolicy(
-            PolicySpec(
-                obs_dim=pairs.observation.shape[1],
-                action_dim=pairs.action.shape[1],
-                hidden=tuple(config.hidden_sizes),
-                log_std_init=config.log_std_init,
-                obs_mode=config.obs_mode,
-                encoder_sha256=encoder_sha256,
-                views=views,
-                length_dims=length_dims,
-            )
+        spec = PolicySpec(
+            obs_dim=pairs.observation.shape[1],
+            action_dim=pairs.action.shape[1],
+            hidden=tuple(config.hidden_sizes),
+            log_std_init=config.log_std_init,
+            obs_mode=config.obs_mode,
+            encoder_sha256=encoder_sha256,
+            views=views,
+            length_dims=length_dims,
         )
+        policy = GaussianPolicy(spec)
         policy.normalizer.fit(pairs.observation)
         initial_mse = _mse(policy, pairs)
         _fit_policy(policy, pairs, config)

@@ -53,10 +53,9 @@ class ContributionEstimator:
         data = _make_training_data(buffer, transitions, starts_episode)
         if not self._rollouts:
             self.contribution_net.normalizer.fit(data["features"].flatten(0, 1))
-        self._rollouts = {
-            k: torch.cat([self._rollouts[k], v])[-NUM_ROLLOUTS * len(v) :] if self._rollouts else v
-            for k, v in data.items()
-        }
+        for name, column in data.items():
+            previous = self._rollouts.get(name, column[:0])
+            self._rollouts[name] = torch.cat([previous, column])[-NUM_ROLLOUTS * len(column) :]
         self._fit()
         with torch.no_grad():
             return self.contribution_net(data["features"].flatten(0, 1)).view(data["outcome"].shape).numpy()
@@ -69,10 +68,8 @@ class ContributionEstimator:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the contributions of the next rollout depend on."""
-        return {
-            **add_prefix("contribution_net", self.contribution_net.state_dict()),
-            **add_prefix("rollouts", self._rollouts),
-        }
+        net_state = add_prefix("contribution_net", self.contribution_net.state_dict())
+        return {**net_state, **add_prefix("rollouts", self._rollouts)}
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Restore the state that `state_dict` returned."""
@@ -80,9 +77,8 @@ class ContributionEstimator:
         self._rollouts = strip_prefix("rollouts", tensors)
 
     def _fit(self) -> None:
-        episode_ids, complete = find_complete_episodes(
-            self._rollouts["done"].numpy(), self._rollouts["first"].numpy(), self._rollouts["valid"].numpy()
-        )
+        masks = (self._rollouts[name].numpy() for name in ("done", "first", "valid"))
+        episode_ids, complete = find_complete_episodes(*masks)
         if not complete.any():
             return
         _, episode_index = np.unique(episode_ids[complete], return_inverse=True)
@@ -104,9 +100,7 @@ def find_complete_episodes(done: BoolArray, first: BoolArray, valid: BoolArray) 
     """
     episode_ids = number_episodes(done)
     count = episode_ids.max() + 1
-    has_start, has_end, has_invalid = (
-        np.bincount(episode_ids[mask], minlength=count) > 0 for mask in (first, done, ~valid)
-    )
+    has_start, has_end, has_invalid = (np.isin(range(count), episode_ids[mask]) for mask in (first, done, ~valid))
     return episode_ids, (has_start & has_end & ~has_invalid)[episode_ids]
 
 
@@ -115,14 +109,9 @@ def _make_training_data(
 ) -> dict[str, Tensor]:
     """Return the training columns [T, N, ...] of a rollout; `starts_episode` bool [N]: an episode starts with it."""
     first = np.concatenate([starts_episode[None], transitions.done[:-1]])
-    features = np.concatenate(
-        [buffer.next_critic_observation, transitions.next_potential[..., None]], axis=-1, dtype=np.float32
-    )
-    columns = {
-        "features": features,
-        "outcome": transitions.task_reward.astype(np.float32),
-        "done": transitions.done,
-        "first": first,
-        "valid": buffer.valid,
-    }
+    inputs = (buffer.next_critic_observation, transitions.next_potential[..., None])
+    features = np.concatenate(inputs, axis=-1, dtype=np.float32)
+    outcome = transitions.task_reward.astype(np.float32)
+    columns: dict[str, np.ndarray] = {"features": features, "outcome": outcome}
+    columns |= {"done": transitions.done, "first": first, "valid": buffer.valid}
     return {name: torch.from_numpy(column) for name, column in columns.items()}

@@ -32,14 +32,9 @@ def update_auxiliary_weight(
     gamma: float,
 ) -> float:
     """Return the weight after one step of the outer loop, in [0, `MAX_AUXILIARY_WEIGHT`]; rewards [T, N]."""
-    task_gradient, auxiliary_gradient = (
-        policy_gradient(buffer, reward, policy, gamma) for reward in (task_reward, auxiliary_reward)
-    )
-    return float(
-        np.clip(
-            weight + WEIGHT_STEP_SIZE * cosine_similarity(task_gradient, auxiliary_gradient), 0.0, MAX_AUXILIARY_WEIGHT
-        )
-    )
+    task, auxiliary = (policy_gradient(buffer, reward, policy, gamma) for reward in (task_reward, auxiliary_reward))
+    cosine = float(torch.nn.functional.cosine_similarity(task, auxiliary, dim=0, eps=1e-12))  # 0 for a zero gradient
+    return float(np.clip(weight + WEIGHT_STEP_SIZE * cosine, 0.0, MAX_AUXILIARY_WEIGHT))
 
 
 @single_thread()
@@ -53,8 +48,3 @@ def policy_gradient(buffer: RolloutBuffer, reward: FloatArray, policy: GaussianP
     log_probs = log_prob(torch.from_numpy(buffer.action)[valid].to(policy.device), mean, log_std)
     objective = (log_probs * (advantage - advantage.mean())).mean()
     return torch.cat([grad.flatten() for grad in torch.autograd.grad(objective, list(policy.mlp.parameters()))])
-
-
-def cosine_similarity(a: Tensor, b: Tensor) -> float:
-    """Return the cosine similarity of two vectors; 0 if one of them is 0."""
-    return float(torch.nn.functional.cosine_similarity(a, b, dim=0, eps=1e-12))

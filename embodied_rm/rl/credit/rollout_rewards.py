@@ -40,19 +40,13 @@ class RolloutRewards:
         if self.rule.required_input == "reference_rewards" and not self.params.reference_rewards:
             self.params = replace(self.params, reference_rewards=final_potentials(transitions, buffer))
         if self._contribution_estimator is not None:
-            transitions = replace(
-                transitions, contribution=self._contribution_estimator.estimate_contributions(buffer, transitions)
-            )
+            contribution = self._contribution_estimator.estimate_contributions(buffer, transitions)
+            transitions = replace(transitions, contribution=contribution)
         rewards = self.rule.compute(transitions, self.params)
         if self.rule.required_input == "auxiliary_weight":
-            weight = update_auxiliary_weight(
-                self.params.auxiliary_weight,
-                buffer,
-                transitions.task_reward,
-                auxiliary_reward(transitions, self.params),
-                policy,
-                self.params.gamma,
-            )
+            weight, gamma, task_reward = self.params.auxiliary_weight, self.params.gamma, transitions.task_reward
+            auxiliary = auxiliary_reward(transitions, self.params)
+            weight = update_auxiliary_weight(weight, buffer, task_reward, auxiliary, policy, gamma)
             self.params = replace(self.params, auxiliary_weight=weight)
         return rewards
 
@@ -63,29 +57,19 @@ class RolloutRewards:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that later rewards depend on."""
-        tensors = {
-            "reference_rewards": to_float64(self.params.reference_rewards),
-            "auxiliary_weight": to_float64(self.params.auxiliary_weight),
-        }
-        return (
-            tensors
-            if self._contribution_estimator is None
-            else {**tensors, **add_prefix("contribution_estimator", self._contribution_estimator.state_dict())}
-        )
+        # float64 has the precision of Python numbers.
+        names = ("reference_rewards", "auxiliary_weight")
+        tensors = {name: torch.tensor(getattr(self.params, name), dtype=torch.float64) for name in names}
+        if self._contribution_estimator is not None:
+            tensors |= add_prefix("contribution_estimator", self._contribution_estimator.state_dict())
+        return tensors
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Restore the state that `state_dict` returned."""
-        reference_rewards = tuple(tensors["reference_rewards"].tolist())
-        self.params = replace(
-            self.params, reference_rewards=reference_rewards, auxiliary_weight=float(tensors["auxiliary_weight"])
-        )
+        rewards, weight = tuple(tensors["reference_rewards"].tolist()), float(tensors["auxiliary_weight"])
+        self.params = replace(self.params, reference_rewards=rewards, auxiliary_weight=weight)
         if self._contribution_estimator is not None:
             self._contribution_estimator.load_state_dict(strip_prefix("contribution_estimator", tensors), source)
-
-
-def to_float64(value: float | tuple[float, ...]) -> Tensor:
-    """Return a float64 tensor, which has the precision of Python numbers."""
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def final_potentials(transitions: Transitions, buffer: RolloutBuffer) -> tuple[float, ...]:

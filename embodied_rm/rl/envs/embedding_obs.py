@@ -55,13 +55,8 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
         state, reward, terminated, truncated, infos = self.env.step(actions)
         self._render_frames()
         _, self._reward_state = self.model.step(self._reward_state, self._views(np.arange(self.num_envs)))
-        return (
-            self._make_observation(state),
-            reward,
-            terminated,
-            truncated,
-            {**infos, "state": np.array(state, np.float32)},
-        )
+        infos = {**infos, "state": np.array(state, np.float32)}
+        return self._make_observation(state), reward, terminated, truncated, infos
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -84,19 +79,17 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Return the snapshot of the environment and the model's state."""
-        reward_state = {
-            name: tensor.numpy() for name, tensor in add_prefix("reward_state", self._reward_state.state_dict()).items()
-        }
+        tensors = add_prefix("reward_state", self._reward_state.state_dict())
+        reward_state = {name: tensor.numpy() for name, tensor in tensors.items()}
         return {**add_prefix("envs", self.env.snapshot()), **reward_state}  # type: ignore[attr-defined, dict-item]
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Array:
         """Continue from a snapshot of such an environment, and return the observation."""
         env_state: Any = strip_prefix("envs", snapshot)  # type: ignore[arg-type]
         state = self.env.restore(env_state)  # type: ignore[attr-defined]
-        reward_state: Any = strip_prefix("reward_state", snapshot)  # type: ignore[arg-type]
-        self._reward_state = self._reward_state.from_state_dict(
-            {name: torch.from_numpy(a.copy()) for name, a in reward_state.items()}
-        )
+        arrays: Any = strip_prefix("reward_state", snapshot)  # type: ignore[arg-type]
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        self._reward_state = self._reward_state.from_state_dict(tensors)
         self._render_frames()
         return self._make_observation(state)
 
@@ -128,7 +121,5 @@ def embed_observations(model: RewardModel, episode: Episode, proprio_size: int) 
     for t in range(1, len(frames)):
         _, reward_state = subgoal_model.step(reward_state, Views(names=names, frames=frames[t : t + 1]))
         embeddings.append(reward_state.embedding())
-    return replace(
-        episode,
-        state=concat_observation(np.asarray(episode.state, np.float32), proprio_size, np.concatenate(embeddings)),
-    )
+    state = np.asarray(episode.state, np.float32)
+    return replace(episode, state=concat_observation(state, proprio_size, np.concatenate(embeddings)))

@@ -150,17 +150,10 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         if not (supports_snapshots(self.env) and self._is_storable):
             return curriculum_state
         snapshot = self.env.snapshot()  # type: ignore[attr-defined]
-        arrays = {
-            **add_prefix("envs", snapshot),
-            **add_prefix("episodes", self._episodes.state_dict()),  # type: ignore[arg-type]
-            "episode_return": self._episode_return,
-            "state": self._state,
-        }
-        return {
-            **{name: torch.from_numpy(np.array(array)) for name, array in arrays.items()},
-            **add_prefix("reward_state", self._reward_state_dict()),
-            **curriculum_state,
-        }
+        arrays = {**add_prefix("envs", snapshot), "episode_return": self._episode_return, "state": self._state}
+        arrays |= add_prefix("episodes", self._episodes.state_dict())  # type: ignore[arg-type]
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        return {**tensors, **add_prefix("reward_state", self._reward_state_dict()), **curriculum_state}
 
     def load_state_dict(self, state: dict[str, Tensor], seed: int | list[int]) -> Array:
         """Continue from a state of `state_dict` after a reset, and return the current observation, float32 [N, D].
@@ -173,9 +166,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             return np.array(self.reset(seed=seed)[0], np.float32)
         env_state = {name: tensor.numpy() for name, tensor in strip_prefix("envs", state).items()}
         self._observation = np.array(self.env.restore(env_state), np.float32)  # type: ignore[attr-defined]
-        self._episodes.load_state_dict(
-            {name: tensor.numpy() for name, tensor in strip_prefix("episodes", state).items()}
-        )
+        episodes = strip_prefix("episodes", state)
+        self._episodes.load_state_dict({name: tensor.numpy() for name, tensor in episodes.items()})
         self._episode_return = state["episode_return"].numpy().copy()
         self._state = state["state"].numpy().copy()
         self._load_reward_state(strip_prefix("reward_state", state))

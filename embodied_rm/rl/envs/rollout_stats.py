@@ -56,11 +56,9 @@ class RolloutStats:
 
     def sum_over_processes(self, dist: DistContext) -> RolloutStats:
         """Return the summed counts of all processes, with the seconds of the slowest one."""
-        return (
-            self
-            if dist.world_size == 1
-            else reduce(add_stats, (RolloutStats(**stats) for stats in dist.all_gather_object(asdict(self))))
-        )
+        if dist.world_size == 1:
+            return self
+        return reduce(add_stats, (RolloutStats(**stats) for stats in dist.all_gather_object(asdict(self))))
 
     @contextmanager
     def time_phase(self, phase: str) -> Iterator[None]:

@@ -148,14 +148,12 @@ def collect(
     Return the rollout of all processes, and the observation after it.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
-    buffer: RolloutBuffer | None = None
-    action_space = env.single_action_space
+    action_space, buffer = env.single_action_space, None
     assert isinstance(action_space, gym.spaces.Box)
     for _ in range(num_steps):
         action, log_prob = policy.sample(observation, generator, dist)
-        next_observation, reward, terminated, truncated, infos = env.step(
-            np.clip(action, action_space.low, action_space.high)
-        )
+        clipped_action = np.clip(action, action_space.low, action_space.high)
+        next_observation, reward, terminated, truncated, infos = env.step(clipped_action)
         critic_obs = infos.get("critic_obs", observation)
         next_critic_obs = infos.get("final_critic_obs", infos["final_obs"])
         buffer = buffer or RolloutBuffer(num_steps, env.num_envs, obs_dim, action_dim, critic_obs.shape[1])

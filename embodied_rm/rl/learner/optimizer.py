@@ -37,9 +37,8 @@ class FlatAdam:
 
     def step(self, grad_norm: float) -> None:
         """Update the parameters with the current gradient, whose norm is `grad_norm`."""
-        assert self._first_param.data_ptr() == self._flat_params.data_ptr(), (
-            "the module was moved: its parameters are no longer those of the optimizer"
-        )
+        is_view = self._first_param.data_ptr() == self._flat_params.data_ptr()
+        assert is_view, "the module was moved: its parameters are no longer those of the optimizer"
         if grad_norm > self._max_grad_norm:
             self.gradient.mul_(self._max_grad_norm / grad_norm)
         self._steps += 1

@@ -70,16 +70,8 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             if not 0 < getattr(self, name) <= 1:
                 raise UserError(f"{name} must be in (0, 1], got {getattr(self, name)}")
-        for name in (
-            "actor_learning_rate",
-            "critic_learning_rate",
-            "epochs",
-            "num_minibatches",
-            "clip_range",
-            "target_kl",
-            "max_grad_norm",
-        ):
-            if not getattr(self, name) > 0:
+        for name in vars(self):
+            if name != "entropy_coef" and not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
 
 
@@ -201,21 +193,18 @@ class PPO:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on, as named tensors."""
-        return {
-            **add_prefix("policy", self.policy.state_dict()),
-            **add_prefix("critic", self.critic.state_dict()),
-            **add_prefix("reference", self.reference.state_dict()),
-            **add_prefix("actor_optimizer", self.actor_optimizer.state_dict()),
-            **add_prefix("critic_optimizer", self.critic_optimizer.state_dict()),
-            "generator": self.generator.get_state(),
-        }
+        names = ("policy", "critic", "reference", "actor_optimizer", "critic_optimizer")
+        tensors: dict[str, Tensor] = {}
+        for name in names:
+            tensors |= add_prefix(name, getattr(self, name).state_dict())
+        return {**tensors, "generator": self.generator.get_state()}
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
-        for name, module in (("policy", self.policy), ("critic", self.critic), ("reference", self.reference)):
-            load_into(module, strip_prefix(name, tensors), str(source))
-        self.actor_optimizer.load_state_dict(strip_prefix("actor_optimizer", tensors), source)
-        self.critic_optimizer.load_state_dict(strip_prefix("critic_optimizer", tensors), source)
+        for name in ("policy", "critic", "reference"):
+            load_into(getattr(self, name), strip_prefix(name, tensors), str(source))
+        for name in ("actor_optimizer", "critic_optimizer"):
+            getattr(self, name).load_state_dict(strip_prefix(name, tensors), source)
         self.generator.set_state(tensors["generator"])
 
     def _minibatches(self, size: int) -> tuple[Tensor, ...]:
@@ -236,11 +225,8 @@ class PPO:
         self, epochs: Sequence[tuple[Tensor, ...]], inputs: Tensor, target: Tensor
     ) -> list[LossAndGradNorm]:
         """Train the critic on inputs [B, D + 1] and targets [B]; `epochs` has the rows of each minibatch."""
-        return [
-            self._step_critic(inputs[shard], target[shard], len(rows))
-            for rows in itertools.chain(*epochs)
-            for shard in [self.dist.shard(rows)]
-        ]
+        shards = [(self.dist.shard(rows), len(rows)) for rows in itertools.chain(*epochs)]
+        return [self._step_critic(inputs[rows], target[rows], count) for rows, count in shards]
 
     def _fit_actor(
         self,
@@ -254,12 +240,8 @@ class PPO:
         steps: list[list[LossAndGradNorm]] = []
         for epoch in epochs:
             shards = [(self.dist.shard(rows), len(rows)) for rows in epoch]
-            steps.append(
-                [
-                    self._step_actor(normalized_obs[rows], actions.select(rows), n, penalties.select(rows))
-                    for rows, n in shards
-                ]
-            )
+            args = ((normalized_obs[rows], actions.select(rows), n, penalties.select(rows)) for rows, n in shards)
+            steps.append([self._step_actor(*part) for part in args])
             sample = torch.cat(epoch)[:KL_SAMPLE_SIZE]
             kl = GaussianBatch.from_policy(self.policy, normalized_obs[sample]).mean_kl(before.select(sample))
             if self._all_reduce_mean(kl) >= self.config.target_kl:
@@ -283,9 +265,9 @@ class PPO:
         self, normalized_obs: Tensor, actions: ActionBatch, count: int, penalties: KLPenalties
     ) -> LossAndGradNorm:
         """Step the actor on this process's part, observations [b, D], of a minibatch of `count`."""
-        demo_obs, demo_action = (
-            self._sample_demonstrations(count) if penalties.imitation_coef else (normalized_obs[:0], actions.action[:0])
-        )
+        demo_obs, demo_action = normalized_obs[:0], actions.action[:0]
+        if penalties.imitation_coef:
+            demo_obs, demo_action = self._sample_demonstrations(count)
         activations = forward(self.policy.mlp, torch.cat([normalized_obs, demo_obs]))
         mean, demo_mean = activations[-1].split([len(normalized_obs), len(demo_obs)])
         log_std = self.policy.clamped_log_std
@@ -317,16 +299,12 @@ class PPO:
         self.dist.all_reduce([loss, optimizer.gradient])
         loss_value, grad_norm = loss.item(), optimizer.gradient.norm().item()
         if not (isfinite(loss_value) and isfinite(grad_norm)):
-            raise UserError(
-                f"the {name} loss became {loss_value} (gradient norm {grad_norm}); the step was not taken. "
-                f"Check rewards and observations for non-finite numbers, or lower {name}_learning_rate="
-                f"{self._learning_rate(name)}"
-            )
+            setting, value = f"{name}_learning_rate", f"{loss_value} (gradient norm {grad_norm})"
+            hint = "Check rewards and observations for non-finite numbers"
+            setting_hint = f"lower {setting}={getattr(self.config, setting)}"
+            raise UserError(f"the {name} loss became {value}; the step was not taken. {hint}, or {setting_hint}")
         optimizer.step(grad_norm)
         return loss_value, grad_norm
-
-    def _learning_rate(self, name: str) -> float:
-        return self.config.actor_learning_rate if name == "actor" else self.config.critic_learning_rate
 
 
 @torch.no_grad()

@@ -40,14 +40,7 @@ class EvalResult:
 
     def as_dict(self) -> dict[str, float | int | list[float]]:
         """Return the entries for metrics.json."""
-        return {
-            "rate": self.rate,
-            "interval": list(self.interval),
-            "successes": self.successes,
-            "episodes": self.episodes,
-            "diverged_episodes": self.diverged_episodes,
-            "mean_steps": self.mean_steps,
-        }
+        return {"rate": self.rate, "interval": list(self.interval), **vars(self)}
 
 
 def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes: int, seed: int) -> EvalResult:
@@ -79,6 +72,5 @@ def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes:
         remaining -= completed
         if done.any():
             observation, _ = env.reset(options={"reset_mask": done})
-    return EvalResult(
-        successes=successes, episodes=episodes, diverged_episodes=diverged_episodes, mean_steps=steps / episodes
-    )
+    counts = {"successes": successes, "episodes": episodes, "diverged_episodes": diverged_episodes}
+    return EvalResult(**counts, mean_steps=steps / episodes)

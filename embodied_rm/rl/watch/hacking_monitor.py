@@ -6,6 +6,7 @@ episode that the model ends may be one step before success.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,9 +48,7 @@ def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
 
 
 def _check_dead_views(recent: Sequence[RowMapping]) -> str | None:
-    dead_frames = {
-        name: sum(row["dead_views"].get(name, 0) for row in recent) for row in recent for name in row["dead_views"]
-    }
+    dead_frames: Counter[str] = sum((Counter(row["dead_views"]) for row in recent), Counter())
     scored = sum(row["num_scores"] for row in recent)
     name, count = max(dead_frames.items(), key=lambda item: item[1], default=("", 0))
     if 2 * count > scored:
@@ -58,13 +57,10 @@ def _check_dead_views(recent: Sequence[RowMapping]) -> str | None:
 
 
 def _check_false_claims(recent: Sequence[RowMapping]) -> str | None:
-    false_claims = _SuccessCount(
-        *(sum(row[name] for row in recent) for name in ("false_claims", "verification_episodes"))
-    )
-    if false_claims.episodes and false_claims.interval(CONFIDENCE_LEVEL)[0] > MAX_FALSE_CLAIM_RATE:
-        return (
-            f"in {false_claims} verification episodes the model predicted a success that the simulator never reported"
-        )
+    sums = (sum(row[name] for row in recent) for name in ("false_claims", "verification_episodes"))
+    claims = _SuccessCount(*sums)
+    if claims.episodes and claims.interval(CONFIDENCE_LEVEL)[0] > MAX_FALSE_CLAIM_RATE:
+        return f"in {claims} verification episodes the model predicted a success that the simulator never reported"
     return None
 
 
@@ -126,6 +122,5 @@ def _simulator_successes(rows: Sequence[RowMapping]) -> _SuccessCount:
 
     All iterations evaluate the same starts, so pooled episodes would not be independent.
     """
-    return _SuccessCount(
-        *(round(sum(row[name] for row in rows) / len(rows)) for name in ("eval_successes", "eval_episodes"))
-    )
+    means = (round(sum(row[name] for row in rows) / len(rows)) for name in ("eval_successes", "eval_episodes"))
+    return _SuccessCount(*means)

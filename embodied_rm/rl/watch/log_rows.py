@@ -22,23 +22,15 @@ def read_rows(path: Path) -> list[LogRow]:
 
 def eval_columns(result: EvalResult | None) -> LogRow:
     """Return the columns of an evaluation by the simulator."""
-    if result is None:
-        return {"eval_episodes": 0, "eval_successes": 0, "eval_success_rate": None}
-    return {
-        "eval_episodes": result.episodes,
-        "eval_successes": result.successes,
-        "eval_success_rate": result.rate,
-    }
+    episodes, successes, rate = (0, 0, None) if result is None else (result.episodes, result.successes, result.rate)
+    return {"eval_episodes": episodes, "eval_successes": successes, "eval_success_rate": rate}
 
 
 def crosscheck_columns(result: CrosscheckResult | None) -> LogRow:
     """Return the columns of a verification: successes according to the model, and false ones among them."""
     result = result or CrosscheckResult(episodes=0, claimed_successes=0, false_claims=0)
-    return {
-        "verification_episodes": result.episodes,
-        "claimed_successes": result.claimed_successes,
-        "false_claims": result.false_claims,
-    }
+    claims = {"claimed_successes": result.claimed_successes, "false_claims": result.false_claims}
+    return {"verification_episodes": result.episodes, **claims}
 
 
 def ratio(numerator: float, denominator: int) -> float | None:
