@@ -54,13 +54,9 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     uses_images = config.obs_mode != "state"
     model_folder = resolve_reward_model(config.checkpoint) if config.reward_weighted or uses_images else None
     net = None if model_folder is None else load_progress_net(model_folder)
+    episodes, seed = config.eval_episodes, config.seed
     evaluate = make_evaluator(
-        config.task,
-        config.env,
-        episodes=config.eval_episodes,
-        seed=config.seed,
-        obs_mode=config.obs_mode,
-        encoder_model=net,
+        config.task, config.env, episodes=episodes, seed=seed, obs_mode=config.obs_mode, encoder_model=net
     )
     demo_rows = [rows[i] for i in select_demonstrations(len(rows), config)]
     reporter.table(
@@ -71,7 +67,7 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
             "weights": f"by progress within {config.progress_horizon} frames" if config.reward_weighted else "uniform",
             "observations": config.obs_mode,
             "policy": f"{config.hidden_sizes} hidden units, {config.steps} steps of {config.batch_size} transitions",
-            "evaluated over": f"{config.eval_episodes} episodes",
+            "evaluated over": f"{episodes} episodes",
         },
     )
     pairs = make_pairs(read_episodes(source, demo_rows, net, reporter), net, config, reporter)
@@ -92,15 +88,12 @@ def make_pairs(
     """Return the (observation, action, weight) pairs to imitate, with the observations of the policy."""
     weights = None
     if net is not None and config.reward_weighted:
-        weights = progress_weights(
-            [prediction.progress for prediction in score_episodes(net, episodes)], config.progress_horizon
-        )
+        progress = [prediction.progress for prediction in score_episodes(net, episodes)]
+        weights = progress_weights(progress, config.progress_horizon)
     if net is not None and config.obs_mode != "state":
         policy_views = [select_views(episode, config.env.views) for episode in episodes]
-        episodes = [
-            embed_observations(net, episode, PROPRIO_DIM)
-            for episode in reporter.track(policy_views, "encode demonstrations")
-        ]
+        tracked = reporter.track(policy_views, "encode demonstrations")
+        episodes = [embed_observations(net, episode, PROPRIO_DIM) for episode in tracked]
     return make_demo_pairs(episodes, weights)
 
 
@@ -125,9 +118,8 @@ def read_episodes(
 ) -> list[Episode]:
     """Read episodes with the views of the reward model; without a model, with one view only."""
     if net is not None:
-        return list(
-            reporter.track(read_episodes_for(net.input_spec, data, rows), "read demonstrations", total=len(rows))
-        )
+        episodes = read_episodes_for(net.input_spec, data, rows)
+        return list(reporter.track(episodes, "read demonstrations", total=len(rows)))
     # An `Episode` needs at least one view.
     return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
 

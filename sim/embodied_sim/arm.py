@@ -18,12 +18,9 @@ from embodied_sim.control import (
 from embodied_sim.robots import Robot
 from embodied_sim.sim_errors import SimError
 
-ACTION_DIM = 4
-"""Displacement of the tool in x, y, z, and the grip (-1 opens, +1 closes), each in [-1, 1]."""
-MAX_TOOL_STEP_M = 0.04
-"""Tool displacement of a full action, m per control step."""
-MAX_TOOL_LEAD_M = 0.06
-"""Maximum distance per axis between commanded and actual tool position, m."""
+ACTION_DIM = 4  # displacement of the tool in x, y, z, and the grip (-1 opens, +1 closes), each in [-1, 1]
+MAX_TOOL_STEP_M = 0.04  # tool displacement of a full action, m per control step
+MAX_TOOL_LEAD_M = 0.06  # maximum distance per axis between commanded and actual tool position, m
 WORKSPACE_BOUNDS_M = np.array([[0.28, -0.36, 0.012], [0.72, 0.36, 0.36]])
 """Lower and upper bounds of the commanded tool position, m."""
 POSTURE_GAIN = 0.2
@@ -35,8 +32,7 @@ class ArmController:
 
     backend: PhysicsBackend
     robot: Robot
-    target_pos: FloatArray = field(init=False)
-    """[N, 3]: commanded tool position, m."""
+    target_pos: FloatArray = field(init=False)  # [N, 3]: commanded tool position, m
 
     def __post_init__(self) -> None:
         model = self.backend.model
@@ -68,39 +64,26 @@ class ArmController:
 
     def apply_action(self, action: FloatArray) -> None:
         """Convert actions [N, 4] in [-1, 1] to actuator targets."""
-        tool_pos = self.tool_pos()
+        backend, tool_pos = self.backend, self.tool_pos()
         goal = self.target_pos + MAX_TOOL_STEP_M * action[:, :3]
         goal = np.clip(goal, tool_pos - MAX_TOOL_LEAD_M, tool_pos + MAX_TOOL_LEAD_M)
         self.target_pos[:] = np.clip(goal, *WORKSPACE_BOUNDS_M)
-        rotation = self.backend.site_xmat[:, self.tool_site_id].reshape(-1, 3, 3)
+        rotation = backend.site_xmat[:, self.tool_site_id].reshape(-1, 3, 3)
         error = np.concatenate([self.target_pos - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
-        jacobian = geometric_jacobian(
-            self.backend.xanchor[:, self.joint_ids], self.backend.xaxis[:, self.joint_ids], tool_pos
-        )
-        angles = self.backend.qpos[:, self.qpos_ids]
+        jacobian = geometric_jacobian(backend.xanchor[:, self.joint_ids], backend.xaxis[:, self.joint_ids], tool_pos)
+        angles = backend.qpos[:, self.qpos_ids]
         target = angles + damped_least_squares(jacobian, error, POSTURE_GAIN * (self.home_qpos - angles))
-        self.backend.ctrl[:, self.actuator_ids] = np.clip(target, self.joint_limits[:, 0], self.joint_limits[:, 1])
-        self.backend.ctrl[:, self.gripper_actuator_id] = self.closed_ctrl + (
-            self.open_ctrl - self.closed_ctrl
-        ) * 0.5 * (1 - action[:, 3])
+        backend.ctrl[:, self.actuator_ids] = np.clip(target, self.joint_limits[:, 0], self.joint_limits[:, 1])
+        half_range = (self.open_ctrl - self.closed_ctrl) * 0.5
+        backend.ctrl[:, self.gripper_actuator_id] = self.closed_ctrl + half_range * (1 - action[:, 3])
 
 
 def inverse_kinematics(
     model: mujoco.MjModel, robot: Robot, position: FloatArray, max_iterations: int = 60
 ) -> FloatArray:
-    """Compute joint angles that place the tool at given positions with the fingers down.
+    """Return joint angles [N, J], rad, that place the tool at `position` [N, 3], m, with the fingers down.
 
-    Args:
-        model: The compiled scene.
-        robot: The arm.
-        position: [N, 3], m.
-        max_iterations: Iterations per position.
-
-    Returns:
-        Joint angles [N, J], rad.
-
-    Raises:
-        SimError: A position is not reached within 1 mm.
+    Raises `SimError` if a position is not reached within 1 mm in `max_iterations`.
     """
     data = mujoco.MjData(model)
     joint_ids = robot.joint_ids(model)
@@ -116,10 +99,8 @@ def inverse_kinematics(
             residual = float(np.abs(error).max())
             if residual < 1e-4:
                 break
-            delta = damped_least_squares(
-                geometric_jacobian(data.xanchor[None, joint_ids], data.xaxis[None, joint_ids], tool_pos), error
-            )
-            angles[row] += delta[0]
+            jacobian = geometric_jacobian(data.xanchor[None, joint_ids], data.xaxis[None, joint_ids], tool_pos)
+            angles[row] += damped_least_squares(jacobian, error)[0]
         if residual > 1e-3:
             raise SimError(
                 f"no joint angles put the tool at {goal.round(3).tolist()} m, fingers down (error {residual:.4f}); "

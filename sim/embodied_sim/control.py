@@ -8,25 +8,17 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 CONTROL_HZ = 20
-SUBSTEPS_PER_STEP = 10
-"""Physics steps per control step."""
+SUBSTEPS_PER_STEP = 10  # physics steps per control step
 
 DOWN_ORIENTATION = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
 """Tool orientation that the controller holds: fingers down, opening along y."""
 
 
 def geometric_jacobian(xanchor: FloatArray, xaxis: FloatArray, tool: FloatArray) -> FloatArray:
-    """Compute the geometric Jacobian of the tool for hinge joints.
+    """Compute the geometric Jacobian [N, 6, J] of the tool for hinge joints: rows 0-2 translation, 3-5 rotation.
 
-    Source: Siciliano et al., Robotics (2009), eq. 3.30.
-
-    Args:
-        xanchor: Joint anchors [N, J, 3], world frame, m.
-        xaxis: Joint axes [N, J, 3], world frame.
-        tool: Tool position [N, 3], m.
-
-    Returns:
-        [N, 6, J]: rows 0-2 translation, rows 3-5 rotation.
+    `xanchor`, m, and `xaxis` are the joints' anchors and axes [N, J, 3] in the world frame, `tool` its position [N, 3],
+    m. Source: Siciliano et al., Robotics (2009), eq. 3.30.
     """
     linear = np.cross(xaxis, tool[:, None, :] - xanchor)
     return np.concatenate([linear, xaxis], axis=2).transpose(0, 2, 1)
@@ -45,16 +37,9 @@ def damped_least_squares(
 ) -> FloatArray:
     """Compute the joint displacement J# error + (I - J# J) posture, with J# = J^T (J J^T + damping^2 I)^-1.
 
+    `jacobian` is [N, 6, J], `error` [N, 6] that in task space, `posture` the desired joint displacement [N, J] in its
+    null space. Returns the joint displacement [N, J], rad.
     Source: Nakamura and Hanafusa, J. Dyn. Sys. Meas. Control 108 (1986), eq. 12; Siciliano (2009), eq. 3.54.
-
-    Args:
-        jacobian: [N, 6, J].
-        error: Task-space error [N, 6].
-        posture: Desired joint displacement [N, J] in the null space of the task.
-        damping: Damping factor.
-
-    Returns:
-        Joint displacement [N, J], rad.
     """
     gram = jacobian @ jacobian.transpose(0, 2, 1)
     gram[:, range(6), range(6)] += damping**2

@@ -41,19 +41,17 @@ class Divergence:
     def apply_to(self, backend: PhysicsBackend, row: int) -> None:
         """Write the state and controls into a world, so that the next `step` repeats the divergence.
 
-        Raises:
-            SimError: The dump is of another scene.
+        Raises `SimError` if the dump is of another scene.
         """
         for name, value in self.model_fields.items():
             lookup(dict.fromkeys(VARIABLE_FIELDS), name, "model field")
             target = backend.expand_field(name)[row]
             target[...] = reshape_like(name, value, target)
-        backend.mocap_pos[row] = reshape_like("mocap_pos", self.mocap_pos, backend.mocap_pos[row])
-        qpos, qvel = (
-            reshape_like("qpos", self.qpos, backend.qpos[row]),
-            reshape_like("qvel", self.qvel, backend.qvel[row]),
+        mocap_pos, qpos, qvel, ctrl = (
+            reshape_like(name, getattr(self, name), getattr(backend, name)[row])
+            for name in ("mocap_pos", "qpos", "qvel", "ctrl")
         )
-        ctrl = reshape_like("ctrl", self.ctrl, backend.ctrl[row])
+        backend.mocap_pos[row] = mocap_pos
         backend.set_state(np.array([row]), qpos[None], qvel[None])
         backend.ctrl[row] = ctrl
 
@@ -79,10 +77,8 @@ def write_divergence(
         task=task,
         robot=robot,
         reason=reason,
-        qpos=backend.qpos[row].tolist(),
-        qvel=backend.qvel[row].tolist(),
         ctrl=ctrl.tolist(),
-        mocap_pos=backend.mocap_pos[row].tolist(),
+        **{name: getattr(backend, name)[row].tolist() for name in ("qpos", "qvel", "mocap_pos")},
         model_fields={name: values[row].tolist() for name, values in backend.expanded_fields.items()},
     )
     dump_dir.mkdir(parents=True, exist_ok=True)
@@ -124,10 +120,8 @@ def replay_divergence(
 ) -> DivergenceReplay:  # fmt: skip
     """Restore a world from a dump and advance it by single physics steps.
 
-    The caller passes task and robot: names in a dump may be file paths, and data never name code.
-
-    Raises:
-        SimError: The dump is of another scene, or a view, backend, device or renderer is unknown.
+    The caller passes task and robot: names in a dump may be file paths, and data never name code. Raises `SimError` if
+    the dump is of another scene, or a view, backend, device or renderer is unknown.
     """
     model = build_scene(task.props, robot)
     rows, images = np.zeros(1, np.int64), []

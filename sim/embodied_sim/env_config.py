@@ -17,7 +17,7 @@ VIEW_NAMES = ("front", "side", "wrist")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvConfig:
+class VecEnvConfig:
     """Settings of a `TabletopVecEnv`. Raises `SimError` for an unknown view, and for settings that do not combine."""
 
     num_envs: int = 64
@@ -51,7 +51,7 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         for view in self.views:
-            lookup({name: name for name in VIEW_NAMES}, view, "view")
+            lookup(dict.fromkeys(VIEW_NAMES), view, "view")
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             raise SimError("autoreset_mode must be SAME_STEP or DISABLED: with NEXT_STEP terminal views are lost")
         if self.final_views and self.autoreset_mode is not AutoresetMode.SAME_STEP:

@@ -42,7 +42,7 @@ class Holdout:
             if not noun:
                 raise SimError(f"a held-out pair is a color and a thing such as 'green cube', got {pair!r}")
         for name in ("color", "side", "phrasing"):
-            lookup({part: part for part in ("any", "seen", "unseen")}, getattr(self, name), f"value of {name}")
+            lookup(dict.fromkeys(("any", "seen", "unseen")), getattr(self, name), f"value of {name}")
         if self.num_templates < 0:
             raise SimError(f"num_templates must be >= 0, got {self.num_templates}")
 
@@ -56,17 +56,12 @@ class Holdout:
         self, pairs: tuple[str, ...], sides: tuple[str, ...], phrasing: int | None = None
     ) -> tuple[str, ...]:
         """Return the values outside the split. `phrasing` counts from the end: -1 is the last template."""
-        violations = (
-            *_violations(self.color, self.color_object_pairs, pairs),
-            *_violations(self.side, self.sides, sides),
-        )
-        if (
-            phrasing is None
-            or self.phrasing == "any"
-            or (self.phrasing == "unseen") == (-phrasing <= self.num_templates)
-        ):
+        colors = _violations(self.color, self.color_object_pairs, pairs)
+        violations = (*colors, *_violations(self.side, self.sides, sides))
+        if phrasing is None or self.phrasing == "any":
             return violations
-        return (*violations, f"phrasing {phrasing}")
+        is_allowed = (self.phrasing == "unseen") == (-phrasing <= self.num_templates)
+        return violations if is_allowed else (*violations, f"phrasing {phrasing}")
 
     def sample_layout(self, task: Task, rng: np.random.Generator) -> Layout:
         """Draw a layout within the split; without a split it is the task's own draw.
@@ -90,9 +85,8 @@ class Holdout:
         """Return the indices of the templates in the split. Raises `SimError` if there are none."""
         num_templates = len(task.templates)
         num_seen = max(num_templates - self.num_templates, 0)
-        indices = {"any": range(num_templates), "seen": range(num_seen), "unseen": range(num_seen, num_templates)}[
-            self.phrasing
-        ]
+        splits = {"any": range(num_templates), "seen": range(num_seen), "unseen": range(num_seen, num_templates)}
+        indices = splits[self.phrasing]
         if not indices:
             raise SimError(
                 f"task {task.name!r} has no {self.phrasing} phrasing: "

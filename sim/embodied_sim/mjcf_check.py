@@ -1,7 +1,4 @@
-"""Compile an untrusted MuJoCo XML file in a child process, with limits on time and memory.
-
-`check_mjcf` starts a child that prints one line of JSON.
-"""
+"""Compile an untrusted MuJoCo XML file in a child process, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -20,26 +17,20 @@ resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 from embodied_sim.mjcf_check import print_problem
 print_problem(sys.argv[1])"""
 """Limits its memory before it imports anything else."""
-COMPILE_TIMEOUT_S, MAX_MEMORY_BYTES = 60, 4 << 30
-"""Limits of the compilation."""
-MAX_MODEL_SIZES = {"nbody": 500, "ngeom": 2000, "nv": 500}
-"""Largest models that the simulator steps at a useful rate."""
-TIMESTEP_RANGE_S = (1e-4, 0.02)
-"""Shortest and longest time step, s."""
+COMPILE_TIMEOUT_S, MAX_MEMORY_BYTES = 60, 4 << 30  # limits of the compilation
+MAX_MODEL_SIZES = {"nbody": 500, "ngeom": 2000, "nv": 500}  # largest models that the simulator steps at a useful rate
+TIMESTEP_RANGE_S = (1e-4, 0.02)  # shortest and longest time step, s
 
 
 def check_mjcf(path: Path) -> None:
     """Raise `SimError`, in one sentence that names the file, unless MuJoCo compiles it within the limits."""
     if not path.is_file():
         raise SimError(f"{path}: there is no such file")
+    command = [sys.executable, "-c", CHILD_SCRIPT, str(path.resolve()), str(MAX_MEMORY_BYTES)]
+    folder = Path(__file__).resolve().parents[1]
     try:
         child = subprocess.run(
-            [sys.executable, "-c", CHILD_SCRIPT, str(path.resolve()), str(MAX_MEMORY_BYTES)],
-            capture_output=True,
-            timeout=COMPILE_TIMEOUT_S,
-            check=False,
-            text=True,
-            cwd=Path(__file__).resolve().parents[1],
+            command, capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False, text=True, cwd=folder
         )
     except subprocess.TimeoutExpired:
         raise SimError(f"{path}: it did not compile within {COMPILE_TIMEOUT_S} s") from None

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from embodied_sim.control import FloatArray
 from embodied_sim.state import SceneState
 
-PROPRIO_DIM = 7
-"""Number of leading proprioceptive columns: tool, commanded - tool, gripper opening."""
+PROPRIO_DIM = 7  # number of leading proprioceptive columns: tool, commanded - tool, gripper opening
 
 
 def build_observation(

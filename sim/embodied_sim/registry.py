@@ -68,12 +68,9 @@ def _load_plugins() -> None:
 
 
 def find_task(name: str) -> Task:
-    """Return the registered task of that name; run no file.
+    """Return the registered task of that name; run no file. Raises `SimError` for an unknown name, with all choices.
 
     Names from data (a divergence dump, a dataset's metadata) are resolved here, because data never name code.
-
-    Raises:
-        SimError: For an unknown name, with the nearest name and all choices.
     """
     task_names()
     return _instantiate(lookup(_TASKS, name, "task"))

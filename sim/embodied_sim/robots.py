@@ -46,38 +46,30 @@ class Robot:
         """Return the ids of the arm's actuators, int [J]."""
         drives_joint = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
         is_hinge = model.jnt_type[model.actuator_trnid[:, 0]] == mujoco.mjtJoint.mjJNT_HINGE
-        return np.flatnonzero(
-            drives_joint & is_hinge & (np.arange(model.nu) != model.actuator(self.gripper_actuator).id)
-        )
+        is_gripper = np.arange(model.nu) == model.actuator(self.gripper_actuator).id
+        return np.flatnonzero(drives_joint & is_hinge & ~is_gripper)
 
     def finger_joint_ids(self, model: mujoco.MjModel) -> IntArray:
         """Return the ids of the joints that the gripper's actuator moves, int [F]."""
         actuator = model.actuator(self.gripper_actuator)
         driven_id = int(actuator.trnid[0])
         if actuator.trntype[0] == mujoco.mjtTrn.mjTRN_TENDON:
-            wrap_range = slice(model.tendon_adr[driven_id], model.tendon_adr[driven_id] + model.tendon_num[driven_id])
-            return model.wrap_objid[wrap_range]
+            return model.wrap_objid[model.tendon_adr[driven_id] :][: model.tendon_num[driven_id]]
         return np.array([driven_id])
 
     def home_qpos(self, model: mujoco.MjModel) -> FloatArray:
-        """Return the preferred joint angles for the null space of the task, [J], rad.
-
-        They are those of the keyframe "home", or without one the middle of each range.
-        """
+        """Return the preferred joint angles, [J], rad: the keyframe "home", or without one the middle of each range."""
         joints = self.joint_ids(model)
         keyframe_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
-        return (
-            model.jnt_range[joints].mean(axis=1)
-            if keyframe_id < 0
-            else model.key_qpos[keyframe_id, model.jnt_qposadr[joints]]
-        )
+        if keyframe_id < 0:
+            return model.jnt_range[joints].mean(axis=1)
+        return model.key_qpos[keyframe_id, model.jnt_qposadr[joints]]
 
     def _validate(self, model: mujoco.MjModel) -> None:
-        for kind, name, choices in (
-            ("tool site", self.tool_site, [model.site(i).name for i in range(model.nsite)]),
-            ("gripper actuator", self.gripper_actuator, [model.actuator(i).name for i in range(model.nu)]),
-        ):
-            lookup({choice: choice for choice in choices}, name, f"{kind} of {self.mjcf_path.name}")
+        sites = {model.site(i).name: i for i in range(model.nsite)}
+        actuators = {model.actuator(i).name: i for i in range(model.nu)}
+        lookup(sites, self.tool_site, f"tool site of {self.mjcf_path.name}")
+        lookup(actuators, self.gripper_actuator, f"gripper actuator of {self.mjcf_path.name}")
         num_joints = len(self.joint_ids(model))
         if num_joints < 6:
             raise SimError(
@@ -101,16 +93,7 @@ class Robot:
 
 
 def load_robot_file(mjcf_path: Path | str, tool_site: str = "tool", gripper_actuator: str = "grip") -> Robot:
-    """Load an arm from your own MuJoCo XML file.
-
-    Args:
-        mjcf_path: The file.
-        tool_site: Name of the site between the finger tips.
-        gripper_actuator: Name of the gripper's actuator.
-
-    Raises:
-        SimError: The file cannot be used.
-    """
+    """Load an arm from your own MuJoCo XML file; see `Robot`. Raises `SimError` if the file cannot be used."""
     check_mjcf(Path(mjcf_path))
     robot = Robot(mjcf_path=Path(mjcf_path), tool_site=tool_site, gripper_actuator=gripper_actuator)
     robot.load_spec()

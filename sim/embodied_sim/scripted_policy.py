@@ -7,19 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from embodied_sim.plan_variants import extend_plan
 from embodied_sim.sim_errors import lookup
 from embodied_sim.task import POST_SUCCESS_OUTCOME, SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME, Task
 from embodied_sim.vec_env import TabletopVecEnv
-from embodied_sim.waypoints import Plan, PlanFollower, extend_plan
+from embodied_sim.waypoints import Plan, PlanFollower
 
 __all__ = ["POST_SUCCESS_OUTCOME", "SUCCESS_OUTCOME", "WRONG_OBJECT_OUTCOME", "ScriptedPolicy", "available_outcomes"]
 
 
 def available_outcomes(env: TabletopVecEnv) -> tuple[str, ...]:
-    """Return the outcomes that can be scripted in an environment.
-
-    These are "success", "post_success" for tasks that define it, and each kind of failure.
-    """
+    """Return the outcomes that can be scripted: "success", "post_success" if the task has it, and its failures."""
     return tuple(plans_by_outcome(env.task))
 
 
@@ -42,17 +40,11 @@ class ScriptedPolicy:
         noise: float = 0.0,
         speed_range: tuple[float, float] = (1.0, 1.0),
     ) -> None:
-        """Prepare the plans.
+        """Prepare the plans. Raises `SimError` if the task has no plan for an outcome.
 
-        Args:
-            env: The environments to act in.
-            outcomes: Outcomes that are assigned in turn.
-            seed: Seed of plans, speeds and noise.
-            noise: Maximum standard deviation of the noise that is added to the motion.
-            speed_range: Range of speeds, relative to full speed. With a range, time does not predict progress.
-
-        Raises:
-            SimError: The task has no plan for an outcome.
+        `outcomes` are assigned in turn. `noise` is the maximum standard deviation of the noise that is added to the
+        motion. Speeds are relative to full speed; with a range of them, time does not predict progress. `seed` is that
+        of plans, speeds and noise.
         """
         known_plans = plans_by_outcome(env.task)
         self._plans = [(outcome, lookup(known_plans, outcome, "outcome")) for outcome in outcomes]

@@ -53,18 +53,10 @@ class TabletopEnv(gym.Env[Observation, npt.NDArray[np.float32]]):
         if render_mode not in (None, "rgb_array"):
             raise SimError(f"unknown render_mode {render_mode!r}. Available: rgb_array, or None for no images")
         self.render_mode = render_mode
-        self.vec_env = TabletopVecEnv(
-            task,
-            1,
-            views=views,
-            image_size=image_size,
-            autoreset_mode=AutoresetMode.DISABLED,
-            ends_on_success=ends_on_success,
-            threads=1,
-        )
-        self.observation_space = gym.spaces.Box(
-            -OBS_BOUND, OBS_BOUND, self.vec_env.single_observation_space.shape, np.float32
-        )
+        options: dict[str, Any] = {"views": views, "image_size": image_size, "ends_on_success": ends_on_success}
+        self.vec_env = TabletopVecEnv(task, 1, autoreset_mode=AutoresetMode.DISABLED, threads=1, **options)
+        shape = self.vec_env.single_observation_space.shape
+        self.observation_space = gym.spaces.Box(-OBS_BOUND, OBS_BOUND, shape, np.float32)
         self.action_space = self.vec_env.single_action_space
 
     @property

@@ -28,8 +28,8 @@ def select_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayD
 
 
 def json_to_array(value: object) -> npt.NDArray[np.uint8]:
-    """Encode a JSON value as bytes; numbers keep every digit."""
-    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+    """Encode a JSON value, or arrays, as bytes; numbers keep every digit."""
+    return np.frombuffer(json.dumps(value, default=np.ndarray.tolist).encode(), np.uint8)
 
 
 def array_to_json(array: npt.NDArray[np.uint8]) -> Any:
@@ -49,15 +49,7 @@ def unpack_rngs(array: npt.NDArray[np.uint8]) -> list[np.random.Generator]:
 
 def pack_layouts(layouts: Iterable[Layout]) -> npt.NDArray[np.uint8]:
     """Encode layouts."""
-    payloads = [
-        {
-            **asdict(layout),
-            "item_poses": layout.item_poses.tolist(),
-            "fixture_positions": layout.fixture_positions.tolist(),
-        }
-        for layout in layouts
-    ]
-    return json_to_array(payloads)
+    return json_to_array([asdict(layout) for layout in layouts])
 
 
 def unpack_layouts(array: npt.NDArray[np.uint8]) -> list[Layout]:

@@ -18,22 +18,14 @@ from embodied_sim.props import Item, Prop
 class SceneState:
     """State of N environments; every array owns its memory."""
 
-    tool_pos: FloatArray
-    """[N, 3]: tool position, m."""
-    target_pos: FloatArray
-    """[N, 3]: commanded tool position, m."""
-    gripper_opening: FloatArray
-    """[N]: distance between the finger pads, m."""
-    object_positions: FloatArray
-    """[N, C, 3]: positions of the task's objects, m."""
-    points: Mapping[str, FloatArray]
-    """Name -> [N, 3]: points of the props, m."""
-    joints: Mapping[str, FloatArray]
-    """Name -> [N]: joint positions of the props, m or rad."""
-    object_order: npt.NDArray[np.int64]
-    """[N, C]: index of the object in each role; the instruction names role 0."""
-    side_index: npt.NDArray[np.int64]
-    """[N]: index of the target side."""
+    tool_pos: FloatArray  # [N, 3]: tool position, m
+    target_pos: FloatArray  # [N, 3]: commanded tool position, m
+    gripper_opening: FloatArray  # [N]: distance between the finger pads, m
+    object_positions: FloatArray  # [N, C, 3]: positions of the task's objects, m
+    points: Mapping[str, FloatArray]  # name -> [N, 3]: points of the props, m
+    joints: Mapping[str, FloatArray]  # name -> [N]: joint positions of the props, m or rad
+    object_order: npt.NDArray[np.int64]  # [N, C]: index of the object in each role; the instruction names role 0
+    side_index: npt.NDArray[np.int64]  # [N]: index of the target side
 
     def __len__(self) -> int:
         return len(self.tool_pos)
@@ -71,24 +63,19 @@ class SceneReader:
         model = arm.backend.model
         item_names = {prop.name for prop in props if isinstance(prop, Item)}
         self._arm = arm
-        self._object_bodies = [
-            (index, model.body(name).id) for index, name in enumerate(object_names) if name in item_names
+        self._objects = [
+            ("xpos", model.body(name).id) if name in item_names else ("site_xpos", model.site(name).id)
+            for name in object_names
         ]
-        self._object_sites = [
-            (index, model.site(name).id) for index, name in enumerate(object_names) if name not in item_names
-        ]
-        self._num_objects = len(object_names)
         self._points = {name: model.site(name).id for prop in props for name in prop.point_names}
         self._joints = {name: int(model.joint(name).qposadr[0]) for prop in props for name in prop.joint_names}
 
     def read(self, object_order: npt.NDArray[np.int64], side_index: npt.NDArray[np.int64]) -> SceneState:
         """Return the current state, with the episodes' `object_order` int64 [N, C] and `side_index` int64 [N]."""
         backend = self._arm.backend
-        object_positions = np.empty((backend.num_worlds, self._num_objects, 3))
-        for index, body in self._object_bodies:
-            object_positions[:, index] = backend.xpos[:, body]
-        for index, site in self._object_sites:
-            object_positions[:, index] = backend.site_xpos[:, site]
+        object_positions = np.empty((backend.num_worlds, len(self._objects), 3))
+        for index, (field, address) in enumerate(self._objects):
+            object_positions[:, index] = getattr(backend, field)[:, address]
         return SceneState(
             tool_pos=self._arm.tool_pos().copy(),
             target_pos=self._arm.target_pos.copy(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -15,13 +14,14 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from embodied_sim import snapshot as snapshots
 from embodied_sim.action_delay import ActionDelay
 from embodied_sim.arm import ACTION_DIM, ArmController
 from embodied_sim.backends import make_backend
 from embodied_sim.control import CONTROL_HZ, SUBSTEPS_PER_STEP, FloatArray
 from embodied_sim.divergence import write_divergence
 from embodied_sim.domain_randomization import Randomization
-from embodied_sim.env_config import VIEW_NAMES, EnvConfig
+from embodied_sim.env_config import VIEW_NAMES, VecEnvConfig
 from embodied_sim.episode_init import EpisodeInitializer
 from embodied_sim.holdout import Holdout, color_object_pairs_of, task_sides_of
 from embodied_sim.observation import PROPRIO_DIM, build_observation
@@ -30,25 +30,12 @@ from embodied_sim.render import Renderer, make_renderer, render_torch
 from embodied_sim.robots import find_robot, robot_name
 from embodied_sim.scene import build_scene
 from embodied_sim.sim_errors import SimError
-from embodied_sim.snapshot import (
-    ArrayDict,
-    add_prefix,
-    check_same_env,
-    flatten_state,
-    json_to_array,
-    pack_layouts,
-    pack_rngs,
-    select_prefix,
-    unflatten_state,
-    unpack_layouts,
-    unpack_rngs,
-)
 from embodied_sim.state import SceneReader, SceneState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["SUCCESS_HOLD_STEPS", "VIEW_NAMES", "EnvConfig", "TabletopVecEnv"]
+__all__ = ["SUCCESS_HOLD_STEPS", "VIEW_NAMES", "TabletopVecEnv", "VecEnvConfig"]
 
 ROW_STATE_FIELDS = ("order", "side", "phrasing", "elapsed", "success_steps")
 """Snapshot keys of the per-environment attributes, int64 [N, ...]."""
@@ -56,9 +43,10 @@ SUCCESS_HOLD_STEPS = 5
 """Consecutive control steps in which the task must be done to count as a sustained success."""
 
 BoolArray = npt.NDArray[np.bool_]
+Observation = npt.NDArray[np.float32]
 
 
-class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
     """N tabletop environments, stepped together at 20 Hz.
 
     Action: float [N, 4] in [-1, 1]: tool displacement (1 is 4 cm) and grip (-1 opens, +1 closes).
@@ -77,21 +65,21 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
     """
 
-    def __init__(self, task: str, num_envs: int | None = None, *, config: EnvConfig | None = None, **options: Any):
+    def __init__(self, task: str, num_envs: int | None = None, *, config: VecEnvConfig | None = None, **options: Any):
         """Build the environments.
 
         Args:
             task: Name of a registered task, or path of a file that defines one.
             num_envs: Number of environments; None: `config.num_envs`.
-            config: Settings; None: `EnvConfig()`.
-            **options: Fields of `EnvConfig` that replace those of `config`.
+            config: Settings; None: `VecEnvConfig()`.
+            **options: Fields of `VecEnvConfig` that replace those of `config`.
 
         Raises:
             SimError: A setting is unknown or invalid.
         """
         if num_envs is not None:
             options["num_envs"] = num_envs
-        self.config = config = replace(EnvConfig() if config is None else config, **options)
+        self.config = config = replace(VecEnvConfig() if config is None else config, **options)
         self.task = make_task(task)
         self.num_envs = config.num_envs
         self.view_names = tuple(config.views)
@@ -101,9 +89,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.render_mode = None
         robot = find_robot(config.robot) if isinstance(config.robot, str) else config.robot
         model = build_scene(self.task.props, robot)
-        self._backend = make_backend(
-            config.backend, model, self.num_envs, config.threads, config.device, config.max_contacts
-        )
+        engine_options = config.threads, config.device, config.max_contacts
+        self._backend = make_backend(config.backend, model, self.num_envs, *engine_options)
         self._arm = ArmController(self._backend, robot)
         self._initializer = EpisodeInitializer(self._backend, self._arm, self.task, config.randomize or Randomization())
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
@@ -131,10 +118,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     @property
     def instructions(self) -> tuple[str, ...]:
         """Return the instruction of each row's current episode."""
-        return tuple(
-            self.task.instruction(layout, int(phrasing))
-            for layout, phrasing in zip(self._layouts, self._phrasing, strict=True)
-        )
+        return tuple(map(self.task.instruction, self._layouts, self._phrasing.tolist()))
 
     @property
     def goals(self) -> tuple[str, ...]:
@@ -144,10 +128,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def episode_metadata(self, row: int) -> dict[str, str]:
         """Return the random draws behind a row's current episode.
 
-        Returns:
-            `scene`: hash of the start. `objects` and `side`: colored objects and side, as a `Holdout` names them.
-            `phrasing`: index of the template from the end; -1 is the last one. `paraphrases`, `opposites` and
-            `fulfils`: sentences joined by " | ", see `Task`.
+        `scene` is the hash of the start. `objects` and `side` are as a `Holdout` names them. `phrasing` is the index of
+        the template from the end; -1 is the last one. The others are sentences joined by " | ", see `Task`.
         """
         task, layout = self.task, self._layouts[row]
         templates = (*(task.templates[i] for i in self._phrasing_indices), *task.paraphrases)
@@ -173,7 +155,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Start new episodes in every row, or in those of `options["reset_mask"]`.
 
         Args:
@@ -211,27 +193,24 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             self._layouts[row] = layout = self._holdout.sample_layout(self.task, self._rngs[row])
             self._order[row], self._side[row] = layout.object_order, layout.side_index
             self._phrasing[row] = self._phrasing_indices[self._rngs[row].integers(len(self._phrasing_indices))]
-        self._action_delay.delay[rows] = self._initializer.apply_randomization(
-            {int(row): self._rngs[row] for row in rows}
-        )
+        rngs = {int(row): self._rngs[row] for row in rows}
+        self._action_delay.delay[rows] = self._initializer.apply_randomization(rngs)
         self._initializer.initialize(rows, [self._layouts[row] for row in rows])
         self._elapsed[rows] = self._success_steps[rows] = 0
         self._arm.hold_position(rows)
         self._action_delay.reset(rows)
-        state = self._read()
-        mask = np.isin(np.arange(self.num_envs), rows)
-        self._start_state = self._start_state.replace_rows(mask, state)
-        self.state = state
+        self.state = self._read()
+        self._start_state = self._start_state.replace_rows(rows, self.state)
 
     def _read(self) -> SceneState:
         return self._reader.read(self._order, self._side)
 
-    def _observe(self) -> npt.NDArray[np.float32]:
+    def _observe(self) -> Observation:
         return build_observation(self.state, self.task.observed_points, self.task.extra_observation(self.state))
 
     def step(
-        self, actions: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+        self, actions: Observation
+    ) -> tuple[Observation, npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """Advance every row by one control step (50 ms).
 
         Args:
@@ -244,11 +223,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             SimError: The actions have the wrong shape or are not finite.
         """
         self._arm.apply_action(self._action_delay.push(self._validate_actions(actions)))
-        diverged = (
-            self._backend.step(SUBSTEPS_PER_STEP)
-            if self.config.divergence_dump_dir is None
-            else self._step_and_dump(self.config.divergence_dump_dir)
-        )
+        diverged = self._step_physics()
         self._elapsed += 1
         self.state = self._read()
         self._success_steps = np.where(self.task.success(self.state) & ~diverged, self._success_steps + 1, 0)
@@ -261,7 +236,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             obs, info = self._autoreset(terminated | truncated, obs, info)
         return obs, reward, terminated, truncated, info
 
-    def _validate_actions(self, actions: npt.NDArray[np.float32]) -> FloatArray:
+    def _validate_actions(self, actions: Observation) -> FloatArray:
         """Return actions as float64, clipped to the action space."""
         values = np.asarray(actions, np.float64)
         if values.shape != (self.num_envs, ACTION_DIM):
@@ -271,12 +246,12 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             raise SimError(f"action of environment {row} is {values[row, dim]} in dimension {dim}; it must be finite")
         return np.clip(values, -1.0, 1.0)
 
-    def _step_and_dump(self, dump_dir: Path) -> BoolArray:
-        """Step the physics and dump the worlds that diverge, with their controls."""
+    def _step_physics(self) -> BoolArray:
+        """Step the physics; dump the worlds that diverge, with their controls, if a folder is set."""
         already_diverged, ctrl = self._backend.divergence_reasons(), self._backend.ctrl.copy()
-        diverged = self._backend.step(SUBSTEPS_PER_STEP)
+        diverged, dump_dir = self._backend.step(SUBSTEPS_PER_STEP), self.config.divergence_dump_dir
         for row, reason in self._backend.divergence_reasons().items():
-            if row not in already_diverged:
+            if dump_dir is not None and row not in already_diverged:
                 write_divergence(dump_dir, self._backend, row, ctrl[row], reason, self.task.name, self._robot_name)
         return diverged
 
@@ -289,9 +264,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             "diverged": diverged,
         }
 
-    def _autoreset(
-        self, done: BoolArray, obs: npt.NDArray[np.float32], info: dict[str, Any]
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    def _autoreset(self, done: BoolArray, obs: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any]]:
         final = {"final_obs": obs, "_final_obs": done, "final_info": info, "_final_info": done}
         if done.any():
             if self.config.final_views:
@@ -323,10 +296,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return render_torch(self.renderer, np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
     def physics_state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] for a renderer of your own.
-
-        The arrays are live: read them, do not write to them.
-        """
+        """Return live arrays to read: qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4]."""
         return self._backend.qpos, self._backend.mocap_pos, self._backend.mocap_quat
 
     @property
@@ -334,44 +304,42 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         """Return the compiled scene. Read only."""
         return self._backend.model
 
-    def snapshot(self) -> ArrayDict:
+    def snapshot(self) -> snapshots.ArrayDict:
         """Return the full state of the current and all later episodes as named arrays, for `restore`.
 
-        Raises:
-            SimError: An environment has diverged and was not reset.
+        Raises `SimError` if an environment has diverged and was not reset.
         """
-        if self._backend.divergence_reasons():
-            raise SimError(
-                f"environment {min(self._backend.divergence_reasons())} has diverged: reset it before taking a snapshot"
-            )
+        if diverged := self._backend.divergence_reasons():
+            raise SimError(f"environment {min(diverged)} has diverged: reset it before taking a snapshot")
         return self._snapshot_arrays()
 
-    def _snapshot_arrays(self) -> ArrayDict:
+    def _snapshot_arrays(self) -> snapshots.ArrayDict:
         return {
-            **add_prefix("physics", self._backend.snapshot()),
-            **add_prefix("action_delay", self._action_delay.snapshot()),
-            **add_prefix("start_state", flatten_state(self._start_state)),
+            **snapshots.add_prefix("physics", self._backend.snapshot()),
+            **snapshots.add_prefix("action_delay", self._action_delay.snapshot()),
+            **snapshots.add_prefix("start_state", snapshots.flatten_state(self._start_state)),
             **{name: getattr(self, f"_{name}").copy() for name in ROW_STATE_FIELDS},
             "target_pos": self._arm.target_pos.copy(),
-            "env_spec": json_to_array([self.task.name, self._robot_name]),
-            "rngs": pack_rngs(self._rngs),
-            "layouts": pack_layouts(self._layouts),
+            "env_spec": snapshots.json_to_array([self.task.name, self._robot_name]),
+            "rngs": snapshots.pack_rngs(self._rngs),
+            "layouts": snapshots.pack_layouts(self._layouts),
         }
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observation:
         """Restore a `snapshot` and return the observation [N, D]. On the CPU, the continuation is bit-identical.
 
-        Raises:
-            SimError: The snapshot is of another environment.
+        Raises `SimError` if the snapshot is of another environment.
         """
-        check_same_env(self._snapshot_arrays(), snapshot)
-        self._backend.restore(select_prefix("physics", snapshot))
-        self._action_delay.restore(select_prefix("action_delay", snapshot))
+        snapshots.check_same_env(self._snapshot_arrays(), snapshot)
+        self._backend.restore(snapshots.select_prefix("physics", snapshot))
+        self._action_delay.restore(snapshots.select_prefix("action_delay", snapshot))
         for name in ROW_STATE_FIELDS:
             getattr(self, f"_{name}")[...] = snapshot[name]
         self._arm.target_pos[...] = snapshot["target_pos"]
-        self._rngs, self._layouts = unpack_rngs(snapshot["rngs"]), unpack_layouts(snapshot["layouts"])
-        self._start_state, self.state = unflatten_state(select_prefix("start_state", snapshot)), self._read()
+        self._rngs = snapshots.unpack_rngs(snapshot["rngs"])
+        self._layouts = snapshots.unpack_layouts(snapshot["layouts"])
+        self._start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", snapshot))
+        self.state = self._read()
         return self._observe()
 
     def close_extras(self, **kwargs: Any) -> None:

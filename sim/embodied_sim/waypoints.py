@@ -1,22 +1,19 @@
-"""Waypoint plans of scripted experts and deliberate failures, and their batched execution."""
+"""Waypoint plans of scripted policies, and their batched execution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from embodied_sim.arm import MAX_TOOL_STEP_M
 from embodied_sim.control import FloatArray
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, keep_position
 
 GRIP_OPEN, GRIP_CLOSED = -1.0, 1.0
-HOLD_FOREVER_STEPS = 10**6
-"""Control steps of a waypoint that ends a plan."""
-
-Target = Callable[[SceneState, FloatArray], FloatArray]
-"""(state, tool position [N, 3] when the waypoint began) -> goal position [N, 3], m."""
+HOLD_FOREVER_STEPS = 10**6  # control steps of a waypoint that ends a plan
 
 
 @dataclass(frozen=True)
@@ -27,98 +24,15 @@ class Waypoint:
     grip: float
     tolerance: float = 0.012
     hold_steps: int = 0
-    timeout_steps: int = 40
-    """Control steps after which the plan continues although the goal was not reached."""
+    timeout_steps: int = 40  # control steps after which the plan continues although the goal was not reached
 
 
 Plan = tuple[Waypoint, ...]
 
 
-def keep_position(_: SceneState, start_pos: FloatArray) -> FloatArray:
-    """Target of a waypoint that keeps the tool in place."""
-    return start_pos
-
-
 def hold_forever(grip: float) -> Waypoint:
     """Return a waypoint that keeps the pose until the episode ends."""
     return Waypoint(keep_position, grip, hold_steps=HOLD_FOREVER_STEPS)
-
-
-def relative_to_start(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
-    """Return a target relative to the tool position at the start of the waypoint, m."""
-    offset = np.array([x, y, z])
-    return lambda state, start_pos: start_pos + offset
-
-
-def relative_to_point(name: str, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
-    """Return a target relative to the current position of a point of the props, m."""
-    offset = np.array([x, y, z])
-    return lambda state, _: state.points[name] + offset
-
-
-def relative_to_object(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
-    """Return a target relative to the current position of the named object, m."""
-    offset = np.array([x, y, z])
-    return lambda state, _: state.object_position() + offset
-
-
-def stall_after(plan: Plan, num_waypoints: int | None = None) -> Plan:
-    """Return the first `num_waypoints` waypoints of a plan (None: all), then hold the pose."""
-    prefix = plan[:num_waypoints]
-    grip = prefix[-1].grip if prefix else GRIP_OPEN
-    return (*prefix, hold_forever(grip))
-
-
-def misperceive(plan: Plan, perceive: Callable[[SceneState], SceneState] = SceneState.with_swapped_objects) -> Plan:
-    """Return the plan with a changed perception, such as one object or side confused with the other."""
-
-    def wrap_target(target: Target) -> Target:
-        return lambda state, start_pos: target(perceive(state), start_pos)
-
-    return tuple(replace(waypoint, target=wrap_target(waypoint.target)) for waypoint in plan)
-
-
-def shift_targets(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Plan:
-    """Return the plan with every goal displaced by (x, y, z) m, so that the fingers miss the object."""
-
-    def shift_target(target: Target) -> Target:
-        return lambda state, start_pos: target(state, start_pos) + np.array([x, y, z])
-
-    return tuple(w if w.target is keep_position else replace(w, target=shift_target(w.target)) for w in plan)
-
-
-def override_grip(plan: Plan, grip: float, first_waypoint: int = 0) -> Plan:
-    """Return the plan with a fixed grip from waypoint `first_waypoint` on."""
-    return (*plan[:first_waypoint], *(replace(waypoint, grip=grip) for waypoint in plan[first_waypoint:]))
-
-
-def miss_plans(
-    plan: Plan, beside: Iterable[tuple[float, float]], above: Iterable[float] = (0.05, 0.08), num_shifted: int = 10**6
-) -> tuple[Plan, ...]:
-    """Return plans that miss the object that waypoint 2 grasps.
-
-    The first `num_shifted` goals are displaced by each of the offsets (x, y) and by each height, m; or the fingers are
-    always open, always closed, or open after the grasp.
-    """
-    offsets = (*((x, y, 0.0) for x, y in beside), *((0.0, 0.0, z) for z in above))
-    return (
-        *((*shift_targets(plan[:num_shifted], *offset), *plan[num_shifted:]) for offset in offsets),
-        *(override_grip(plan, grip) for grip in (GRIP_OPEN, GRIP_CLOSED)),
-        override_grip(plan, GRIP_OPEN, first_waypoint=3),
-    )
-
-
-def extend_plan(plan: Plan, continuations: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Return the plan without its final hold, followed by each of the continuations."""
-    prefix = plan[:-1] if plan[-1] == hold_forever(plan[-1].grip) else plan
-    return tuple((*prefix, *continuation) for continuation in continuations)
-
-
-def retreat_plans(grip: float, height: float = 0.08) -> tuple[Plan, ...]:
-    """Return plans that move up by `height` m and then stay, or move back, left or right."""
-    up, end = Waypoint(relative_to_start(z=height), grip, tolerance=0.02), hold_forever(grip)
-    offsets = ((-0.1, 0.0), (-0.05, 0.12), (-0.05, -0.12))
-    return ((up, end), *((up, Waypoint(relative_to_start(x, y), grip, tolerance=0.02), end) for x, y in offsets))
 
 
 class PlanFollower:

@@ -19,7 +19,7 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.tabletop.envs import EnvConfig, learner_device
-from embodied_sim.render.warp_device import DeviceRenderer
+from embodied_sim.render.ray_tracer import DeviceRenderer
 from embodied_sim.vec_env import TabletopVecEnv
 
 SIZE, ROWS = 32, 3

@@ -27,15 +27,9 @@ class RslRlVecEnv(VecEnv):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, seed: int | None = None, device: str = "cpu") -> None:
-        """Reset the environment.
+        """Reset the environment with `seed`; `device` is that of all tensors.
 
-        Args:
-            env: A vector environment.
-            seed: Seed of the first episodes.
-            device: Device of all tensors.
-
-        Raises:
-            SimError: The environment has no SAME_STEP autoreset.
+        Raises `SimError` if the environment has no SAME_STEP autoreset.
         """
         check_autoreset_mode(env)
         assert env.single_action_space.shape is not None
@@ -69,12 +63,8 @@ class RslRlVecEnv(VecEnv):
         self._observation = transition.observation
         dones = self._to_tensor(transition.done)
         self._elapsed = torch.where(dones, 0, self._elapsed + 1)
-        return (
-            self._to_tensordict(transition.observation),
-            self._to_tensor(transition.reward),
-            dones.long(),
-            self._make_extras(transition),
-        )
+        observation, reward = self._to_tensordict(transition.observation), self._to_tensor(transition.reward)
+        return observation, reward, dones.long(), self._make_extras(transition)
 
     def _make_extras(self, transition: EnvTransition) -> dict[str, Any]:
         extras: dict[str, Any] = {

@@ -21,15 +21,11 @@ class EnvTransition:
 
     observation: npt.NDArray[np.float32]
     """[N, D]: input of the next action; for ended episodes, the first observation of the next one."""
-    final_observation: npt.NDArray[np.float32]
-    """[N, D]: the true next observation, before any reset."""
-    reward: npt.NDArray[np.float32]
-    """[N]; 0 for invalid transitions, because these libraries cannot skip any."""
+    final_observation: npt.NDArray[np.float32]  # [N, D]: the true next observation, before any reset
+    reward: npt.NDArray[np.float32]  # [N]; 0 for invalid transitions, because these libraries cannot skip any
     terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    """[N]: ended by the time limit, not `terminated`."""
-    infos: Mapping[str, Array]
-    """Name -> [N], before any reset."""
+    truncated: npt.NDArray[np.bool_]  # [N]: ended by the time limit, not `terminated`
+    infos: Mapping[str, Array]  # name -> [N], before any reset
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
@@ -55,10 +51,8 @@ def step_env(env: VectorEnv[Any, Any, Any], actions: Array) -> EnvTransition:
     raw_observation, reward, terminated, truncated, infos = env.step(actions)
     observation, final_observation = np.array(raw_observation, np.float32), infos.get("final_obs")
     if not isinstance(final_observation, np.ndarray) or final_observation.shape != observation.shape:
-        shape = getattr(final_observation, "shape", None)
-        raise SimError(
-            f"infos['final_obs'] must hold every row, {list(observation.shape)}, got {shape and list(shape)}"
-        )
+        expected, shape = list(observation.shape), getattr(final_observation, "shape", None)
+        raise SimError(f"infos['final_obs'] must hold every row, {expected}, got {shape and list(shape)}")
     valid = infos.get("valid_transition", np.ones(len(observation), np.bool_))
     return EnvTransition(
         observation=observation,

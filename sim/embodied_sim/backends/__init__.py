@@ -14,18 +14,11 @@ from embodied_sim.sim_errors import SimError, lookup
 def make_backend(
     name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu", max_contacts: int = 0
 ) -> PhysicsBackend:
-    """Create a physics backend.
+    """Create the physics backend "batch" or "warp" with `num_worlds` worlds of the compiled scene.
 
-    Args:
-        name: "batch" or "warp".
-        model: The compiled scene.
-        num_worlds: Number of worlds.
-        threads: CPU threads of "batch"; 0: one per processor.
-        device: Device of "warp": "cpu" or "cuda".
-        max_contacts: Contacts per world for which "warp" allocates memory; 0: chosen from the model.
-
-    Raises:
-        SimError: The engine is unknown or not installed, or cannot run on that device or model.
+    `threads` are CPU threads of "batch"; 0: one per processor. `device` is that of "warp", "cpu" or "cuda", and
+    `max_contacts` the contacts per world for which it allocates memory; 0: chosen from the model. Raises `SimError` if
+    the engine is unknown or not installed, or cannot run on that device or model.
     """
     return lookup(BACKENDS, name, "backend")(model, num_worlds, threads, device, max_contacts)
 

@@ -25,44 +25,32 @@ class ContactLimits:
 
     max_contacts: int
     """Shared pool: N worlds have N times as many. A contact of two boxes counts up to 8."""
-    max_constraints: int
-    """Solver rows: a contact takes 2 (condim - 1); a limit, dry friction or equality one or more."""
+    max_constraints: int  # solver rows: a contact takes 2 (condim - 1); a limit, dry friction or equality one or more
 
     OVERFLOW_FLAGS: ClassVar[int] = int(_CONTACT_FLAGS | OverflowType.NEFC | OverflowType.NJMAX_NNZ)
     """Flags of `Data.overflow` that mean that contacts were dropped."""
 
     @classmethod
     def from_model(cls, model: mujoco.MjModel, max_contacts: int = 0) -> ContactLimits:
-        """Choose the limits of a model.
+        """Choose the limits of a model. Raises `SimError` if `max_contacts` is negative.
 
-        Args:
-            model: The compiled scene.
-            max_contacts: Contacts per world; 0: ample for a tabletop, and at least the number of geom pairs, so that
-                the broad phase cannot overflow.
-
-        Raises:
-            SimError: `max_contacts` is negative.
+        `max_contacts` are those per world; 0: ample for a tabletop, and at least the number of geom pairs, so that the
+        broad phase cannot overflow.
         """
         if max_contacts < 0:
             raise SimError(f"max_contacts must be >= 0, got {max_contacts}")
         pairs = list(_collision_pairs(model))
-        colliding_bodies = {
-            int(body) for pair in pairs for body in model.body_weldid[model.geom_bodyid[list(pair)]]
-        } - {0}
+        bodies = {int(body) for pair in pairs for body in model.body_weldid[model.geom_bodyid[list(pair)]]}
         rows_per_contact = 2 * (int(model.geom_condim.max(initial=3)) - 1)
         other_rows = 6 * model.neq + 2 * model.nv + 2 * model.ntendon
-        default_contacts = CONTACTS_PER_BODY * max(len(colliding_bodies), 1)
-        return cls(
-            max_contacts or max(len(pairs), default_contacts),
-            other_rows + rows_per_contact * (max_contacts or default_contacts),
-        )
+        default_contacts = CONTACTS_PER_BODY * max(len(bodies - {0}), 1)
+        max_constraints = other_rows + rows_per_contact * (max_contacts or default_contacts)
+        return cls(max_contacts or max(len(pairs), default_contacts), max_constraints)
 
     def overflow_message(self, flags: int) -> str:
         """Return the message for a world with these flags of `Data.overflow`."""
-        if flags & _CONTACT_FLAGS:
-            exceeded = f"max_contacts={self.max_contacts}"
-        else:
-            exceeded = f"max_constraints={self.max_constraints}"
+        is_contact = flags & _CONTACT_FLAGS
+        exceeded = f"max_contacts={self.max_contacts}" if is_contact else f"max_constraints={self.max_constraints}"
         remedy = f"set max_contacts (env.max_contacts on the command line) to more than {self.max_contacts}"
         return f"more than {exceeded} per world: {remedy}"
 

@@ -18,7 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from mujoco.batch import Batch, SimulationError
 
-from embodied_sim.backends.backend import MAX_SPEED, VARIABLE_FIELDS, Array, BoolArray, Rows
+from embodied_sim.backends.backend import (
+    LIVE_FIELDS,
+    MAX_SPEED,
+    VARIABLE_FIELDS,
+    Array,
+    BoolArray,
+    PhysicsBackend,
+    Rows,
+)
 
 REFRESH_STAGE = int(mujoco.mjtStage.mjSTAGE_VEL)
 WARNING_NAMES = {
@@ -29,7 +37,7 @@ WARNING_NAMES = {
 }
 
 
-class BatchBackend:
+class BatchBackend(PhysicsBackend):
     """`PhysicsBackend` on the native thread pool of `mujoco.batch`; bit-identical to a loop of `mj_step`."""
 
     device = "cpu"
@@ -39,21 +47,11 @@ class BatchBackend:
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self.num_worlds = num_worlds
         self._batch = batch = Batch(self.model, num_worlds, threads, persistent=True)
-        self.qpos: Array = batch.bind("qpos")
-        self.qvel: Array = batch.bind("qvel")
-        self.ctrl: Array = batch.bind("ctrl")
-        self.mocap_pos: Array = batch.bind("mocap_pos")
-        self.mocap_quat: Array = batch.bind("mocap_quat")
-        self.time: Array = batch.bind("time")
-        self.site_xpos: Array = batch.bind("site_xpos")
-        self.site_xmat: Array = batch.bind("site_xmat")
-        self.xpos: Array = batch.bind("xpos")
-        self.xquat: Array = batch.bind("xquat")
-        self.xanchor: Array = batch.bind("xanchor")
-        self.xaxis: Array = batch.bind("xaxis")
+        for name in LIVE_FIELDS:
+            setattr(self, name, batch.bind(name))
         batch.forward(stage=REFRESH_STAGE)
         self._expanded_fields: dict[str, Array] = {}
-        self._divergence_reasons: dict[int, str] = {}
+        self._divergence_reasons = {}
         self._last_good_state = batch.state.copy()
 
     def read_field(self, name: str) -> npt.NDArray[np.generic]:
@@ -81,7 +79,7 @@ class BatchBackend:
         new_divergences = errors | self._find_divergences(active_rows, valid & self._valid_states())
         self._divergence_reasons |= new_divergences
         # Rows that diverged earlier are restored too: a write to their state must not revive them.
-        self._restore_last_good(np.array(sorted(self._divergence_reasons), np.int64))
+        self._restore_last_good(self._diverged_rows())
         self._last_good_state[...] = self._batch.state
         return self._diverged_mask()
 
@@ -101,14 +99,9 @@ class BatchBackend:
         for row in ids:
             self._divergence_reasons.pop(int(row), None)
 
-    def divergence_reasons(self) -> dict[int, str]:
-        return dict(self._divergence_reasons)
-
     def snapshot(self) -> dict[str, Array]:
-        return {
-            "state": self._batch.state.copy(),
-            **{name: field.copy() for name, field in self._expanded_fields.items()},
-        }
+        expanded_fields = {name: field.copy() for name, field in self._expanded_fields.items()}
+        return {"state": self._batch.state.copy(), **expanded_fields}
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         for name, values in snapshot.items():
@@ -151,11 +144,6 @@ class BatchBackend:
         if len(rows):
             self._batch.state[rows] = self._last_good_state[rows]
             self._batch.forward(rows, stage=REFRESH_STAGE)
-
-    def _diverged_mask(self) -> BoolArray:
-        mask = np.zeros(self.num_worlds, np.bool_)
-        mask[list(self._divergence_reasons)] = True
-        return mask
 
 
 @contextmanager

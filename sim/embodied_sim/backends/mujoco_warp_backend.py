@@ -23,7 +23,17 @@ import numpy as np
 import numpy.typing as npt
 import warp
 
-from embodied_sim.backends.backend import MAX_SPEED, VARIABLE_FIELDS, Array, BoolArray, Rows
+from embodied_sim.backends.backend import (
+    DERIVED_FIELDS,
+    INPUT_FIELDS,
+    LIVE_FIELDS,
+    MAX_SPEED,
+    VARIABLE_FIELDS,
+    Array,
+    BoolArray,
+    PhysicsBackend,
+    Rows,
+)
 from embodied_sim.backends.contact_limits import ContactLimits
 from embodied_sim.backends.host_mirror import HostMirror, LastGoodState
 from embodied_sim.sim_errors import SimError, lookup
@@ -39,29 +49,20 @@ MASS_DERIVED_FIELDS = (
 """Model fields that are computed from masses, so each world needs its own values."""
 
 STATE_FIELDS = ("qpos", "qvel", "act", "qacc_warmstart", "time")
-INPUT_FIELDS = ("ctrl", "mocap_pos", "mocap_quat")
-DERIVED_FIELDS = ("site_xpos", "site_xmat", "xpos", "xquat", "xanchor", "xaxis")
 
 UNSUPPORTED_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
 """Flags that disable features which mujoco_warp does not have; it rejects these flags."""
 
 
-class WarpBackend:
+class WarpBackend(PhysicsBackend):
     """`PhysicsBackend` on mujoco_warp."""
 
     def __init__(
         self, model: mujoco.MjModel, num_worlds: int, device: str = "cpu", contact_limits: ContactLimits | None = None
     ) -> None:
-        """Put the model and its worlds on the device.
+        """Put the model and its worlds on the device, "cpu" or "cuda"; default limits follow from the model.
 
-        Args:
-            model: The compiled scene.
-            num_worlds: Number of worlds.
-            device: "cpu" or "cuda".
-            contact_limits: Limits per world; None: chosen from the model.
-
-        Raises:
-            SimError: The device does not exist, or mujoco_warp cannot run the model.
+        Raises `SimError` if the device does not exist, or mujoco_warp cannot run the model.
         """
         warp.config.log_level = warp.LOG_WARNING  # suppresses the banner and the list of loaded modules
         self.device = _validate_device(device)
@@ -74,14 +75,10 @@ class WarpBackend:
         self._mirrors: dict[str, HostMirror] = {}
         self._expanded_fields: dict[str, HostMirror] = {}
         for name in (*STATE_FIELDS, *INPUT_FIELDS, *DERIVED_FIELDS):
-            self._mirror(name)
-        self.qpos, self.qvel, self.ctrl = (self._mirrors[name].host for name in ("qpos", "qvel", "ctrl"))
-        self.mocap_pos, self.mocap_quat = (self._mirrors[name].host for name in ("mocap_pos", "mocap_quat"))
-        self.time = self._mirrors["time"].host
-        self.site_xpos, self.site_xmat = (self._mirrors[name].host for name in ("site_xpos", "site_xmat"))
-        self.xpos, self.xquat = (self._mirrors[name].host for name in ("xpos", "xquat"))
-        self.xanchor, self.xaxis = (self._mirrors[name].host for name in ("xanchor", "xaxis"))
-        self._divergence_reasons: dict[int, str] = {}
+            host = self._mirror(name).host
+            if name in LIVE_FIELDS:
+                setattr(self, name, host)
+        self._divergence_reasons = {}
         self._graphs: dict[int, warp.Graph] = {}
         self._update_derived()
         self._last_good_state = LastGoodState([self._mirrors[name] for name in STATE_FIELDS])
@@ -101,17 +98,13 @@ class WarpBackend:
         return {name: mirror.host for name, mirror in self._expanded_fields.items()}
 
     def as_tensor(self, name: str) -> Tensor:
-        """Return a field as a tensor that shares its memory with the worlds.
+        """Return a field of MjData or of `VARIABLE_FIELDS` as a tensor that shares its memory with the worlds.
 
         Writes take effect at the next call, unless the host has also written to its array of that name; the host sees
         them after the next call. Change masses through `expand_field`, which updates the derived fields. On a GPU use
         torch's default stream, which synchronizes with Warp's.
 
-        Args:
-            name: A field of MjData, or a model field of `VARIABLE_FIELDS`.
-
-        Returns:
-            float32 [N, ...]; rotation matrices are [..., 3, 3].
+        The tensor is float32 [N, ...]; rotation matrices are [..., 3, 3].
         """
         import torch  # deferred: heavy, and not needed elsewhere in this module
 
@@ -135,9 +128,7 @@ class WarpBackend:
             self._last_good_state.restore(self._diverged_rows())
             self._update_derived()
         self._last_good_state.save(slice(None))
-        mask = np.zeros(self.num_worlds, np.bool_)
-        mask[self._diverged_rows()] = True
-        return mask
+        return self._diverged_mask()
 
     def set_state(self, rows: Rows, qpos: Array, qvel: Array) -> None:
         assert np.isfinite(qpos).all() and np.isfinite(qvel).all(), "a state to start from must be finite"
@@ -148,9 +139,6 @@ class WarpBackend:
         self._last_good_state.save(rows)
         for row in rows:
             self._divergence_reasons.pop(int(row), None)
-
-    def divergence_reasons(self) -> dict[int, str]:
-        return dict(self._divergence_reasons)
 
     def snapshot(self) -> dict[str, Array]:
         mirrors = {**{name: self._mirrors[name] for name in (*STATE_FIELDS, *INPUT_FIELDS)}, **self._expanded_fields}
@@ -227,9 +215,6 @@ class WarpBackend:
         for _ in range(substeps):
             mujoco_warp.step(self.warp_model, self.warp_data)
         self._compute_derived()
-
-    def _diverged_rows(self) -> Rows:
-        return np.array(sorted(self._divergence_reasons), np.int64)
 
     def _record_divergences(self, new_divergences: Mapping[int, str]) -> None:
         """Add divergences; a world keeps its first reason."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -21,10 +22,8 @@ class RendererComparison:
 
     instructions: tuple[str, ...]
     views: tuple[str, ...]
-    gl_frames: Frames
-    """[T, N, V, H, W, 3]."""
-    traced_frames: Frames
-    """[T, N, V, H, W, 3]."""
+    gl_frames: Frames  # [T, N, V, H, W, 3]
+    traced_frames: Frames  # [T, N, V, H, W, 3]
 
     def psnr(self) -> dict[str, float]:
         """Return view -> peak signal-to-noise ratio over all its images, dB."""
@@ -40,15 +39,8 @@ def compare_renderers(
     task: str, robot: str, *, num_envs: int, frame_stride: int, image_size: int, views: Sequence[str] = VIEW_NAMES
 ) -> RendererComparison:
     """Render the expert's episodes at every `frame_stride`-th step, from the start to the time limit."""
-    env = TabletopVecEnv(
-        task,
-        num_envs,
-        robot=robot,
-        views=views,
-        image_size=image_size,
-        renderer="gl",
-        autoreset_mode=AutoresetMode.DISABLED,
-    )
+    options: dict[str, Any] = {"robot": robot, "views": views, "image_size": image_size, "renderer": "gl"}
+    env = TabletopVecEnv(task, num_envs, autoreset_mode=AutoresetMode.DISABLED, **options)
     rows = np.arange(num_envs)
     with closing(make_renderer("warp", env._backend, views, image_size)) as tracer:
         try:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 import resource
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium as gym
 import mujoco
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from embodied_sim.vec_env import TabletopVecEnv
 
-WARM_UP_STEPS = 2
-"""Untimed first steps: the first images are slower."""
+WARM_UP_STEPS = 2  # untimed first steps: the first images are slower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,60 +36,32 @@ class RolloutSpeed:
     """Speed and memory of a rollout."""
 
     env_steps_per_s: float
-    memory_mib: float
-    """Peak resident memory of this process plus that of its largest child process."""
+    memory_mib: float  # peak resident memory of this process plus that of its largest child process
 
 
 def time_tabletop_env(rollout: RolloutConfig, steps: int, *, render_images: bool = True) -> RolloutSpeed:
     """Time a `TabletopVecEnv`; images stay on the device on which they are rendered."""
-    env = TabletopVecEnv(
-        rollout.task,
-        rollout.num_envs,
-        views=rollout.views,
-        image_size=rollout.image_size,
-        backend=rollout.backend,
-        device=rollout.device,
-        autoreset_mode=AutoresetMode.SAME_STEP,
-    )
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-
-    def step() -> None:
-        env.step(rng.uniform(-1, 1, (rollout.num_envs, 4)).astype(np.float32))
-        if render_images:
-            env.render_tensor()
-
-    speed = _time_steps(step, steps, rollout.num_envs)
-    env.close()
-    return speed
+    options = {name: value for name, value in asdict(rollout).items() if name not in ("task", "num_envs")}
+    env = TabletopVecEnv(rollout.task, rollout.num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
+    return _time_steps(env, steps, env.render_tensor if render_images else None)
 
 
 def time_gymnasium_async(rollout: RolloutConfig, steps: int, *, fast_render: bool) -> RolloutSpeed:
     """Time Gymnasium's `AsyncVectorEnv`: one process per environment, each with a `mujoco.Renderer`.
 
-    Args:
-        rollout: The settings.
-        steps: Steps per environment.
-        fast_render: Disable shadows and antialiasing; otherwise the renderer keeps its defaults.
+    `fast_render` disables shadows and antialiasing; otherwise the renderer keeps its defaults.
     """
     # Not forked: the environment that Gymnasium creates to read the spaces leaves OpenGL state behind.
     env = AsyncVectorEnv([lambda: ImageEnv(rollout, fast_render)] * rollout.num_envs, context="spawn")
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    speed = _time_steps(
-        lambda: env.step(rng.uniform(-1, 1, (rollout.num_envs, 4)).astype(np.float32)), steps, rollout.num_envs
-    )
-    env.close()
-    return speed
+    return _time_steps(env, steps)
 
 
 class ImageEnv(gym.Env[dict[str, Any], np.ndarray]):
     """One environment of the task whose observation holds the images."""
 
     def __init__(self, rollout: RolloutConfig, fast_render: bool) -> None:
-        self._vec_env = TabletopVecEnv(
-            rollout.task, 1, views=rollout.views, threads=1, autoreset_mode=AutoresetMode.DISABLED
-        )
+        mode = AutoresetMode.DISABLED
+        self._vec_env = TabletopVecEnv(rollout.task, 1, views=rollout.views, threads=1, autoreset_mode=mode)
         self._views, size = rollout.views, rollout.image_size
         model = copy.copy(self._vec_env.model)
         # Lights cast shadows by default, but not in our scene; this difference is part of the comparison.
@@ -130,12 +102,17 @@ class ImageEnv(gym.Env[dict[str, Any], np.ndarray]):
         return self._renderer.render()
 
 
-def _time_steps(step: Any, steps: int, num_envs: int) -> RolloutSpeed:
-    for _ in range(WARM_UP_STEPS):
-        step()
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
+def _time_steps(env: VectorEnv[Any, Any, Any], steps: int, render: Callable[[], object] | None = None) -> RolloutSpeed:
+    """Time steps with random actions, each followed by `render`; close the environments."""
+    env.reset(seed=0)
+    rng, start = np.random.default_rng(0), 0.0
+    for step in range(WARM_UP_STEPS + steps):
+        if step == WARM_UP_STEPS:
+            start = time.perf_counter()
+        env.step(rng.uniform(-1, 1, (env.num_envs, 4)).astype(np.float32))
+        if render is not None:
+            render()
     seconds = time.perf_counter() - start
+    env.close()
     kib = sum(resource.getrusage(scope).ru_maxrss for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return RolloutSpeed(env_steps_per_s=steps * num_envs / seconds, memory_mib=kib / 1024)
+    return RolloutSpeed(env_steps_per_s=steps * env.num_envs / seconds, memory_mib=kib / 1024)

@@ -15,8 +15,7 @@ from embodied_sim.render.gl_context import GL_PACKAGES, describe_missing_gl, fin
 from embodied_sim.sim_errors import SimError
 
 T = TypeVar("T")
-NUM_ROUNDS = 3
-"""Repetitions of each measurement, interleaved; the median is reported."""
+NUM_ROUNDS = 3  # repetitions of each measurement, interleaved; the median is reported
 
 
 def measure_speeds(rollout: RolloutConfig, steps: int) -> Iterator[tuple[str, RolloutSpeed]]:
@@ -27,10 +26,8 @@ def measure_speeds(rollout: RolloutConfig, steps: int) -> Iterator[tuple[str, Ro
     for _ in range(NUM_ROUNDS):
         yield "ours", run_in_subprocess(time_tabletop_env, rollout, steps)
         yield "async_fast", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 3, 4), fast_render=True)
-        yield (
-            "async_as_it_comes",
-            run_in_subprocess(time_gymnasium_async, rollout, max(steps // 20, 3), fast_render=False),
-        )
+        slow_speed = run_in_subprocess(time_gymnasium_async, rollout, max(steps // 20, 3), fast_render=False)
+        yield "async_as_it_comes", slow_speed
 
 
 def measure_scaling(
@@ -39,11 +36,8 @@ def measure_scaling(
     """Yield number of environments, speed with images and speed without; about `env_steps` environment steps each."""
     for count in counts:
         scaled, steps = replace(rollout, num_envs=count), max(env_steps // count, 5)
-        yield (
-            count,
-            run_in_subprocess(time_tabletop_env, scaled, steps),
-            run_in_subprocess(time_tabletop_env, scaled, steps, render_images=False),
-        )
+        speed = run_in_subprocess(time_tabletop_env, scaled, steps)
+        yield count, speed, run_in_subprocess(time_tabletop_env, scaled, steps, render_images=False)
 
 
 def speed_ratios(speeds: Sequence[tuple[str, RolloutSpeed]]) -> dict[str, float]:
@@ -54,16 +48,11 @@ def speed_ratios(speeds: Sequence[tuple[str, RolloutSpeed]]) -> dict[str, float]
 
 
 def run_in_subprocess(measure: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return `measure(*args, **kwargs)` of a fresh process in which `mujoco.Renderer` finds OpenGL.
-
-    Raises:
-        SimError: OpenGL is not available.
-    """
+    """Return `measure(*args, **kwargs)` of a fresh process. Raises `SimError` if it would find no OpenGL."""
     platform = find_gl_platform()
     if platform is None:
-        raise SimError(
-            f"the comparison needs OpenGL, {describe_missing_gl()}: install the Debian packages {GL_PACKAGES}"
-        )
+        problem = describe_missing_gl()
+        raise SimError(f"the comparison needs OpenGL, {problem}: install the Debian packages {GL_PACKAGES}")
     os.environ["MUJOCO_GL"] = platform
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, *args, **kwargs).result()

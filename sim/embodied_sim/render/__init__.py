@@ -21,31 +21,22 @@ from typing import TYPE_CHECKING
 from embodied_sim.backends.backend import PhysicsBackend, Rows
 from embodied_sim.render.gl_context import GL_PACKAGES, describe_missing_gl, find_gl_platform
 from embodied_sim.render.gl_renderer import GLRenderer
-from embodied_sim.render.renderer import Renderer, TensorRenderer
+from embodied_sim.render.renderer import Renderer, Size, TensorRenderer
 from embodied_sim.sim_errors import SimError, lookup
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Size = int | tuple[int, int]
 
 _GL_INSTALL_HINT = f"install the Debian packages {GL_PACKAGES}"
 _WARP_INSTALL_HINT = "pip install 'embodied-rm[warp]'"
 
 
 def make_renderer(name: str, backend: PhysicsBackend, cameras: Sequence[str], size: Size, threads: int = 0) -> Renderer:
-    """Create a renderer of a backend's worlds.
+    """Create the renderer "gl", "warp" (ray tracer) or "auto" of a backend's worlds, one view per camera.
 
-    Args:
-        name: "gl", "warp" (ray tracer) or "auto". "auto" is the ray tracer for worlds on a GPU, so that images stay
-            there; otherwise OpenGL where it works, else the ray tracer.
-        backend: The worlds.
-        cameras: Camera names, in the order of the views.
-        size: H = W or (H, W), pixels.
-        threads: Threads of "gl"; 0: one per processor.
-
-    Raises:
-        SimError: Unknown name or camera, or the renderer cannot work; the message says what to install.
+    "auto" is the ray tracer for worlds on a GPU, so that images stay there; otherwise OpenGL where it works, else the
+    ray tracer. `threads` are those of "gl"; 0: one per processor. Raises `SimError` for an unknown name or camera, or
+    if the renderer cannot work; the message says what to install.
     """
     return lookup(RENDERERS, name, "renderer")(backend, cameras, size, threads or len(os.sched_getaffinity(0)))
 
@@ -84,8 +75,7 @@ def _auto(backend: PhysicsBackend, cameras: Sequence[str], size: Size, threads: 
 def _ray_tracer(backend: PhysicsBackend, cameras: Sequence[str], size: Size, error_message: str, hint: str) -> Renderer:
     try:
         from embodied_sim.backends.mujoco_warp_backend import WarpBackend  # heavy and optional, likewise the rest
-        from embodied_sim.render.ray_tracer import WarpRenderer
-        from embodied_sim.render.warp_device import DeviceRenderer
+        from embodied_sim.render.ray_tracer import DeviceRenderer, WarpRenderer
     except ModuleNotFoundError as error:
         raise SimError(error_message) from error
     if isinstance(backend, WarpBackend) and backend.device == "cuda":

@@ -28,9 +28,7 @@ def is_primitive_only(model: mujoco.MjModel) -> bool:
 def flatten_model(model: mujoco.MjModel, slices: int) -> mujoco.MjModel:
     """Return a static model with the same geoms, cameras and lights under the same ids.
 
-    Args:
-        model: A model for which `is_primitive_only` holds.
-        slices: Facets around the thickest round geom.
+    `model` consists of primitives only. `slices` are the facets around its thickest round geom.
     """
     assert is_primitive_only(model)
     spec = mujoco.MjSpec()

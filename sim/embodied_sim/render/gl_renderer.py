@@ -19,7 +19,7 @@ import numpy as np
 from embodied_sim.backends.backend import VISUAL_FIELDS, Array, PhysicsBackend, Rows
 from embodied_sim.render.flat_scene import FlatScene, is_primitive_only
 from embodied_sim.render.gl_context import GL_PLATFORMS, make_gl_context
-from embodied_sim.render.renderer import Frames, camera_ids, height_width
+from embodied_sim.render.renderer import Frames, Size, camera_ids, height_width
 from embodied_sim.render.resource_thread import ResourceThread
 
 _GEOM_CATEGORIES = int(mujoco.mjtCatBit.mjCAT_STATIC | mujoco.mjtCatBit.mjCAT_DYNAMIC)
@@ -29,7 +29,7 @@ class GLRenderer:
     """`Renderer` on OpenGL. `platform` is the result of `find_gl_platform`."""
 
     def __init__(
-        self, backend: PhysicsBackend, cameras: Sequence[str], size: int | tuple[int, int], threads: int, platform: str
+        self, backend: PhysicsBackend, cameras: Sequence[str], size: Size, threads: int, platform: str
     ) -> None:
         assert platform in GL_PLATFORMS, platform
         self._backend = backend

@@ -1,4 +1,4 @@
-"""Rendering without OpenGL: the batch ray tracer of mujoco_warp on Warp's `cpu` device.
+"""Rendering without OpenGL: the batch ray tracer of mujoco_warp, on Warp's `cpu` device or on that of the worlds.
 
 The first use on a machine compiles kernels for about ten seconds, each new kind of scene for one or two; kernels are
 cached.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import mujoco
 import mujoco_warp
@@ -15,7 +16,11 @@ import numpy as np
 import warp
 
 from embodied_sim.backends.backend import VISUAL_FIELDS, PhysicsBackend, Rows
-from embodied_sim.render.renderer import Frames, camera_ids, height_width
+from embodied_sim.backends.mujoco_warp_backend import WarpBackend
+from embodied_sim.render.renderer import Frames, Size, camera_ids, height_width
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHUNK_SIZE = 8
 """Worlds per launch. The tracer always draws all of them, so more would waste time on few rows, and fewer launch more
@@ -25,9 +30,7 @@ kernels. Measured on the tabletop scene: 4 cost 3 % more than 8, and 16 as much 
 class WarpRenderer:
     """`Renderer` by ray tracing on one thread."""
 
-    def __init__(
-        self, backend: PhysicsBackend, cameras: Sequence[str], size: int | tuple[int, int], hint: str = ""
-    ) -> None:
+    def __init__(self, backend: PhysicsBackend, cameras: Sequence[str], size: Size, hint: str = "") -> None:
         """Build the tracer. `hint`: appended by `describe`, e.g. how to install a faster renderer."""
         self._backend = backend
         self._hint = hint
@@ -58,13 +61,10 @@ class WarpRenderer:
         for name, values in backend.expanded_fields.items():
             if name in VISUAL_FIELDS:
                 getattr(model, name).numpy()[: len(rows)] = values[rows]
-        for target, source in (
-            (data.qpos, backend.qpos),
-            (data.mocap_pos, backend.mocap_pos),
-            (data.mocap_quat, backend.mocap_quat),
-        ):
+        for name in ("qpos", "mocap_pos", "mocap_quat"):
+            target = getattr(data, name)
             if target.size:
-                target.numpy()[: len(rows)] = source[rows]  # on the cpu device numpy() is a view
+                target.numpy()[: len(rows)] = getattr(backend, name)[rows]  # on the cpu device numpy() is a view
 
     def _trace(self) -> Frames:
         """Render the pushed worlds: uint8 [CHUNK_SIZE, V, H, W, 3]."""
@@ -76,6 +76,43 @@ class WarpRenderer:
         # One uint32 per pixel, 0xAARRGGBB: blue comes first in memory.
         pixels = tracer.rgb_data.numpy().view(np.uint8).reshape(CHUNK_SIZE, len(self._cameras), *self._size, 4)
         return pixels[..., 2::-1]
+
+
+class DeviceRenderer:
+    """`Renderer` that reads the arrays of a `WarpBackend`. It always draws all worlds, whatever rows are requested.
+
+    The images equal those of `WarpRenderer`. Tested on the `cpu` device; "cuda" has not been run.
+    """
+
+    def __init__(self, backend: WarpBackend, cameras: Sequence[str], size: Size) -> None:
+        self._backend = backend
+        self._cameras = camera_ids(backend.model, cameras)
+        self._size = height_width(size)
+        with warp.ScopedDevice(backend.device):
+            self._tracer = make_tracer(backend.model, backend.num_worlds, self._cameras, self._size)
+
+    def render(self, rows: Rows) -> Frames:
+        return self.render_torch(rows).cpu().numpy()
+
+    def render_torch(self, rows: Rows) -> Tensor:
+        """Return `render(rows)` as a tensor on the device of the worlds; it owns its memory."""
+        import torch  # deferred: heavy, and not needed elsewhere in this module
+
+        backend = self._backend
+        backend.sync_kinematics()
+        with warp.ScopedDevice(backend.device):
+            trace_worlds(backend.warp_model, backend.warp_data, self._tracer)
+        # One uint32 per pixel, 0xAARRGGBB: blue comes first in memory.
+        pixels = warp.to_torch(self._tracer.rgb_data.view(warp.int32)).view(torch.uint8)
+        pixels = pixels.reshape(backend.num_worlds, len(self._cameras), *self._size, 4)
+        selected = pixels.index_select(0, torch.as_tensor(rows, device=pixels.device))
+        return selected[..., :3].flip(-1)
+
+    def describe(self) -> str:
+        return f"ray tracer on the device {self._backend.device} (mujoco_warp)"
+
+    def close(self) -> None:
+        self.__dict__.pop("_tracer", None)
 
 
 def make_tracer(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Frames = npt.NDArray[np.uint8]
+Size = int | tuple[int, int]  # H = W, or (H, W), pixels
 
 
 class Renderer(Protocol):
@@ -46,7 +47,7 @@ class TensorRenderer(Renderer, Protocol):
         ...
 
 
-def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
+def height_width(size: Size) -> tuple[int, int]:
     """Return (H, W) in pixels from one number (square) or two. Raises `SimError` unless both are positive."""
     height, width = (size, size) if isinstance(size, int) else size
     if height < 1 or width < 1:

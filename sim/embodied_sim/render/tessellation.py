@@ -1,7 +1,7 @@
 """Meshes of round shapes with no more facets than a small image can show.
 
-MuJoCo's OpenGL draws every sphere, capsule and cylinder with the same number of facets, and the sides of tubes in as
-many rings as the caps. In a software rasterizer, vertices dominate the cost of a small image.
+MuJoCo draws all round shapes with the same number of facets, and the sides of tubes in as many rings as the caps. In a
+software rasterizer, vertices dominate the cost of a small image.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ SPHERE, CAPSULE, CYLINDER = (
     int(kind) for kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_CYLINDER)
 )
 ROUND_GEOM_TYPES = (SPHERE, CAPSULE, CYLINDER)
-MIN_SLICES = 8
-"""Minimum facets around a shape."""
+MIN_SLICES = 8  # minimum facets around a shape
 
 
 def slices_for_radii(radius: FloatArray, max_slices: int) -> IntArray:
-    """Return the facets around shapes of these radii: `max_slices` around the thickest.
-
-    All polygons have the same maximum distance from their circles.
-    """
+    """Return the facets around shapes of these radii, `max_slices` around the thickest: all deviate equally."""
     fraction = np.sqrt(radius / max(float(radius.max(initial=0)), 1e-9))
     return np.maximum(np.rint(max_slices * fraction), MIN_SLICES).astype(np.int64)
 
@@ -41,23 +37,15 @@ def mean_radius_factor(slices: int) -> float:
 
 
 def make_mesh(kind: int, size: FloatArray, slices: int) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Build the mesh of a sphere, capsule or cylinder along z.
+    """Build the mesh of a sphere, capsule or cylinder along z, with `slices` facets around the axis.
 
-    Args:
-        kind: `SPHERE`, `CAPSULE` or `CYLINDER`.
-        size: As in MuJoCo: radius, half length without the caps, m.
-        slices: Facets around the axis.
-
-    Returns:
-        Vertices [P, 3], their normals [P, 3] and triangles [F, 3].
+    `size` is as in MuJoCo: radius, half length without the caps, m. Returns vertices [P, 3], their normals [P, 3] and
+    triangles [F, 3].
     """
     radius, half_length = size[0] * mean_radius_factor(slices), 0.0 if kind == SPHERE else float(size[1])
-    profile = (
-        _cylinder_profile(radius, half_length)
-        if kind == CYLINDER
-        else _capsule_profile(radius, half_length, max(slices // 4, 2))
-    )
-    return _revolve(*profile, slices)
+    if kind == CYLINDER:
+        return _revolve(*_cylinder_profile(radius, half_length), slices)
+    return _revolve(*_capsule_profile(radius, half_length, max(slices // 4, 2)), slices)
 
 
 def _capsule_profile(radius: float, half_length: float, rings: int) -> tuple[FloatArray, FloatArray]:
@@ -74,16 +62,8 @@ def _capsule_profile(radius: float, half_length: float, rings: int) -> tuple[Flo
 
 def _cylinder_profile(radius: float, half_length: float) -> tuple[FloatArray, FloatArray]:
     """Return the outline of a cylinder and its normals; edges appear twice, with the normal of either side."""
-    outline = np.array(
-        [
-            [0, -half_length],
-            [radius, -half_length],
-            [radius, -half_length],
-            [radius, half_length],
-            [radius, half_length],
-            [0, half_length],
-        ]
-    )
+    lower, upper = (radius, -half_length), (radius, half_length)
+    outline = np.array([(0, -half_length), lower, lower, upper, upper, (0, half_length)])
     normal = np.array([[0, -1], [0, -1], [1, 0], [1, 0], [0, 1], [0, 1]], np.float64)
     return outline, normal
 

@@ -7,32 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import shift_targets, stall_after
 from embodied_sim.props import Cabinet, Item
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, relative_to_start
 from embodied_sim.task import reach_progress, select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.tasks.cube_in_drawer import CLOSING_PLAN, before_knob
 from embodied_sim.tasks.lift_cube import LIFT_PLAN, above_cube, grasp_point
 from embodied_sim.tasks.open_drawer import PULL_PLAN
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Target,
-    Waypoint,
-    hold_forever,
-    relative_to_start,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-CLOSED_DRAWER_M = 0.01
-"""Maximum opening of a closed drawer, m."""
-KNOB_FRONT_OFFSET_M = 0.032
-"""Distance from the point `knob` to the front of the knob, m."""
-FINGER_HALF_THICKNESS_M = 0.009
-"""Half thickness of the closed fingers along the push, m."""
+CLOSED_DRAWER_M = 0.01  # maximum opening of a closed drawer, m
+KNOB_FRONT_OFFSET_M = 0.032  # distance from the point `knob` to the front of the knob, m
+FINGER_HALF_THICKNESS_M = 0.009  # half thickness of the closed fingers along the push, m
 PUSH_BELOW_KNOB_M = 0.008
 """Distance below the knob's center at which the hand pushes, so that a noisy hand does not slide over it, m."""
 

@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive, override_grip, shift_targets, stall_after
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import relative_to_point, relative_to_start
 from embodied_sim.task import ITEM_WIDTH_M, distance, is_grasped, reach_progress, select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.tasks.lift_cube import LIFT_PLAN
@@ -22,28 +24,12 @@ from embodied_sim.tasks.place_in_drawer import (
     DROP_PLAN,
     is_in_tray,
 )
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    hold_forever,
-    misperceive,
-    override_grip,
-    relative_to_point,
-    relative_to_start,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-CLOSED_DRAWER_M = 0.02
-"""Maximum opening of a closed drawer, m."""
-MAX_TRAVEL_M = 0.45
-"""Length that normalizes reaching and carrying, m: from the drawer to the farthest cube."""
-before_knob_high = relative_to_point("knob", x=-0.08, z=0.1)
-"""In front of the knob and above it."""
-before_knob = relative_to_point("knob", x=-0.075)
-"""In front of the knob, at its height."""
+CLOSED_DRAWER_M = 0.02  # maximum opening of a closed drawer, m
+MAX_TRAVEL_M = 0.45  # length that normalizes reaching and carrying, m: from the drawer to the farthest cube
+before_knob_high = relative_to_point("knob", x=-0.08, z=0.1)  # in front of the knob and above it
+before_knob = relative_to_point("knob", x=-0.075)  # in front of the knob, at its height
 
 
 def closing_progress(now: SceneState, closed_opening: float) -> FloatArray:

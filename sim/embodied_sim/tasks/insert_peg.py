@@ -7,39 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive, override_grip, retreat_plans, shift_targets, stall_after
 from embodied_sim.props import Peg, Pegboard
 from embodied_sim.props.peg import PEG_GRIP_HALF_SIZE_M, PEG_STANDING_Z_M
 from embodied_sim.props.pegboard import HOLE_CLEARANCE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, keep_position, relative_to_object, relative_to_point, relative_to_start
 from embodied_sim.task import Task, closing_fraction, distance, is_grasped, proximity, reach_progress, select_subtask
 from embodied_sim.tasks.lift_cube import grasp_point
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Target,
-    Waypoint,
-    hold_forever,
-    keep_position,
-    misperceive,
-    override_grip,
-    relative_to_object,
-    relative_to_point,
-    relative_to_start,
-    retreat_plans,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-MIN_INSERTION_DEPTH_M = 0.02
-"""Minimum depth of the peg in the hole, m."""
+MIN_INSERTION_DEPTH_M = 0.02  # minimum depth of the peg in the hole, m
 PEG_GRIP_WIDTH_M = 2 * PEG_GRIP_HALF_SIZE_M
 PEGS = (Peg("peg_a"), Peg("peg_b"))
-CARRY_OFFSET_M = np.array([0.0, 0.0, 0.02])
-"""Offset from the hole to the carried tip, m."""
-OVERCORRECTION_GAIN = 2.0
-"""Gain of the expert's horizontal correction above the hole."""
+CARRY_OFFSET_M = np.array([0.0, 0.0, 0.02])  # offset from the hole to the carried tip, m
+OVERCORRECTION_GAIN = 2.0  # gain of the expert's horizontal correction above the hole
 
 
 def tip_from_hole(state: SceneState) -> FloatArray:

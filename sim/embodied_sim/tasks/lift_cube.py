@@ -7,39 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.plan_variants import misperceive, miss_plans, stall_after
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
-from embodied_sim.task import (
-    ITEM_WIDTH_M,
-    Task,
-    closing_fraction,
-    distance,
-    is_grasped,
-    reach_progress,
-    select_subtask,
-)
+from embodied_sim.targets import keep_position, relative_to_object, relative_to_start
+from embodied_sim.task import ITEM_WIDTH_M, closing_fraction, distance, is_grasped, reach_progress, select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    hold_forever,
-    keep_position,
-    misperceive,
-    miss_plans,
-    relative_to_object,
-    relative_to_start,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-LIFT_HEIGHT_M = 0.12
-"""Minimum height of a lifted cube above the table, m."""
+LIFT_HEIGHT_M = 0.12  # minimum height of a lifted cube above the table, m
 
 above_cube = relative_to_object(z=0.1)
-grasp_point = relative_to_object(z=-0.002)
-"""Target at which the fingers grasp the named cube."""
+grasp_point = relative_to_object(z=-0.002)  # target at which the fingers grasp the named cube
 PICK_PLAN: Plan = (
     Waypoint(above_cube, GRIP_OPEN, tolerance=0.02),
     Waypoint(grasp_point, GRIP_OPEN, tolerance=0.01),
@@ -97,7 +78,8 @@ class LiftCube(CabinetTask):
         "lay the {color} block down",
     )
 
-    named_bodies = Task.named_bodies
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return super().named_bodies(layout)[1:]  # the cube only
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         cube = now.object_position()

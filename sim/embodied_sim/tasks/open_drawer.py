@@ -7,29 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import miss_plans, retreat_plans, stall_after
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import keep_position, relative_to_point, relative_to_start
 from embodied_sim.task import closing_fraction, distance, reach_progress, select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.tasks.lift_cube import LIFT_PLAN
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    hold_forever,
-    keep_position,
-    miss_plans,
-    relative_to_point,
-    relative_to_start,
-    retreat_plans,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-OPEN_DRAWER_M = 0.13
-"""Minimum opening of an open drawer, m."""
-KNOB_NECK_WIDTH_M = 0.016
-"""Thickness of the knob's neck, m."""
+OPEN_DRAWER_M = 0.13  # minimum opening of an open drawer, m
+KNOB_NECK_WIDTH_M = 0.016  # thickness of the knob's neck, m
 
 GRASP_KNOB_PLAN: Plan = (
     Waypoint(relative_to_point("knob", z=0.1), GRIP_OPEN, tolerance=0.02),

@@ -8,27 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive, override_grip, shift_targets, stall_after
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import keep_position, relative_to_start
 from embodied_sim.task import select_subtask
 from embodied_sim.tasks.cabinet import CabinetTask, chain_templates
 from embodied_sim.tasks.cube_in_drawer import OPENING_PLAN
 from embodied_sim.tasks.lift_cube import LIFT_PLAN, PUT_DOWN_PLAN, LiftCube, raise_by
 from embodied_sim.tasks.open_drawer import PULL_PLAN, PUSH_SHUT_WAYPOINT, RELEASE_PLAN, OpenDrawer
 from embodied_sim.tasks.place_in_drawer import CUBE_MISS_OFFSETS_M
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    hold_forever,
-    keep_position,
-    misperceive,
-    override_grip,
-    relative_to_start,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
 SUBGOALS = (OpenDrawer(), LiftCube())
 FULL_PLAN: Plan = (*OPENING_PLAN, *LIFT_PLAN)

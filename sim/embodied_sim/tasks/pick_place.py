@@ -10,8 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive, miss_plans, override_grip, retreat_plans, shift_targets, stall_after
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.state import SceneState
+from embodied_sim.targets import keep_position, relative_to_start
 from embodied_sim.task import (
     ITEM_WIDTH_M,
     Task,
@@ -22,28 +24,12 @@ from embodied_sim.task import (
     select_subtask,
 )
 from embodied_sim.tasks.lift_cube import PICK_PLAN
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    keep_position,
-    misperceive,
-    miss_plans,
-    override_grip,
-    relative_to_start,
-    retreat_plans,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint
 
-CARRY_HEIGHT_M = 0.12
-"""Height of the center of a carried object, m."""
-MAX_REST_GAP_M = 0.012
-"""Maximum vertical distance of the center of an object at rest from its target, m."""
+CARRY_HEIGHT_M = 0.12  # height of the center of a carried object, m
+MAX_REST_GAP_M = 0.012  # maximum vertical distance of the center of an object at rest from its target, m
 
-TargetFn = Callable[[SceneState], FloatArray]
-"""State -> target of the center of the placed object, [N, 3], m."""
+TargetFn = Callable[[SceneState], FloatArray]  # state -> target of the center of the placed object, [N, 3], m
 
 RELEASE_PLAN: Plan = (Waypoint(keep_position, GRIP_OPEN, hold_steps=4),)
 LEAVE_PLAN: Plan = (*RELEASE_PLAN, Waypoint(relative_to_start(z=0.1), GRIP_OPEN, tolerance=0.02))
@@ -151,12 +137,10 @@ class PickPlaceTask(Task):
     """Base class: put the named object at a target and release it."""
 
     subtasks: ClassVar[tuple[str, ...]] = ("reach", "grasp", "place")
-    max_distance: ClassVar[float]
-    """Maximum horizontal distance of a placed object from its target, m."""
+    max_distance: ClassVar[float]  # maximum horizontal distance of a placed object from its target, m
     miss_offsets: ClassVar[tuple[tuple[float, float], ...]] = ()
     """Offsets (x, y) from the target at which an object that is put down is not placed, m."""
-    undo_waypoints: ClassVar[Plan] = ()
-    """Waypoints that remove a placed object from its target."""
+    undo_waypoints: ClassVar[Plan] = ()  # waypoints that remove a placed object from its target
 
     @staticmethod
     @abstractmethod

@@ -11,8 +11,7 @@ from embodied_sim.registry import register
 from embodied_sim.state import SceneState
 from embodied_sim.tasks.pick_place import LEAVE_PLAN, PICK_UP_PLAN, PickPlaceTask, lower_to, move_above
 
-BESIDE_DISTANCE_M = 0.125
-"""Distance of an object next to the bowl from its center, m."""
+BESIDE_DISTANCE_M = 0.125  # distance of an object next to the bowl from its center, m
 
 
 def bowl_target(state: SceneState) -> FloatArray:

@@ -7,32 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive, miss_plans, retreat_plans, stall_after
 from embodied_sim.props import Cabinet, Item
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import keep_position, relative_to_point, relative_to_start
 from embodied_sim.tasks.cabinet import CabinetTask
 from embodied_sim.tasks.lift_cube import PICK_PLAN
 from embodied_sim.tasks.pick_place import is_released, pick_place_subtask
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    Plan,
-    Waypoint,
-    hold_forever,
-    keep_position,
-    misperceive,
-    miss_plans,
-    relative_to_point,
-    relative_to_start,
-    retreat_plans,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint, hold_forever
 
-TRAY_HALF_WIDTH_M = 0.085
-"""Distance from the center of the tray to that of a cube at its walls, along each axis, m."""
-MAX_CUBE_HEIGHT_M = 0.065
-"""Maximum height of the center of a cube in the tray, m."""
+TRAY_HALF_WIDTH_M = 0.085  # distance from the center of the tray to that of a cube at its walls, along each axis, m
+MAX_CUBE_HEIGHT_M = 0.065  # maximum height of the center of a cube in the tray, m
 
 
 def tray_floor_target(state: SceneState) -> FloatArray:
@@ -63,8 +50,7 @@ BESIDE_TRAY_WAYPOINTS = tuple(
     Waypoint(relative_to_start(y=y, z=-0.1), GRIP_CLOSED, tolerance=0.02) for y in (-0.1, 0.1)
 )
 """Waypoints that put the cube down on the table."""
-CUBE_MISS_OFFSETS_M = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))
-"""Offsets at which the fingers miss the cube, m."""
+CUBE_MISS_OFFSETS_M = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))  # offsets at which the fingers miss the cube, m
 
 AWAY_PLAN: Plan = (
     Waypoint(relative_to_start(x=-0.1, y=-0.16), GRIP_CLOSED, tolerance=0.02),

@@ -8,30 +8,17 @@ import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.layout import Layout
+from embodied_sim.plan_variants import misperceive, override_grip, shift_targets, stall_after
 from embodied_sim.props import Button
 from embodied_sim.props.button import BUTTON_REST_Z_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, relative_to_start
 from embodied_sim.task import Task, reach_progress, select_subtask
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    GRIP_OPEN,
-    HOLD_FOREVER_STEPS,
-    Plan,
-    Target,
-    Waypoint,
-    hold_forever,
-    misperceive,
-    override_grip,
-    relative_to_start,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, HOLD_FOREVER_STEPS, Plan, Waypoint, hold_forever
 
-PRESSED_DEPTH_M = 0.018
-"""Minimum travel of a pressed cap, m."""
-FINGERTIP_OFFSET_M = 0.009
-"""Distance from the tool down to the finger tips, m."""
+PRESSED_DEPTH_M = 0.018  # minimum travel of a pressed cap, m
+FINGERTIP_OFFSET_M = 0.009  # distance from the tool down to the finger tips, m
 
 
 def press_depth(state: SceneState) -> FloatArray:

@@ -8,44 +8,24 @@ import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.layout import Layout
+from embodied_sim.plan_variants import misperceive, retreat_plans, stall_after
 from embodied_sim.props import Slider, Zones
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.props.zones import ZONE_OFFSET_Y_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import relative_to_start
 from embodied_sim.task import Task, distance, proximity, reach_progress, select_subtask
+from embodied_sim.tasks import pushing
 from embodied_sim.tasks.pick_place import LEAVE_PLAN, PICK_UP_PLAN
-from embodied_sim.tasks.pushing import (
-    PUSH_HEIGHT_M,
-    RETREAT_WAYPOINT,
-    ZONE_TOLERANCE_M,
-    beside_object,
-    is_path_clear,
-    mime_plan,
-    move_to_zone,
-    offset_to_zone,
-    push_plan,
-    stray_plan,
-    zone_target,
-)
 from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    Plan,
-    Waypoint,
-    misperceive,
-    relative_to_start,
-    retreat_plans,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, Plan, Waypoint
 
 MISS_OFFSETS_M = ((-0.075, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
 """Offsets from the center of a zone at which an object is not fully inside, m."""
-PASS_BY_OFFSET_M = 0.1
-"""Distance from the object's center at which the hand passes without contact, m."""
-FULL_PLAN: Plan = push_plan()
-ACROSS_PLAN: Plan = FULL_PLAN[:4]
-"""Push across until the object is in line with the zone, then raise the hand."""
+PASS_BY_OFFSET_M = 0.1  # distance from the object's center at which the hand passes without contact, m
+FULL_PLAN: Plan = pushing.push_plan()
+ACROSS_PLAN: Plan = FULL_PLAN[:4]  # push across until the object is in line with the zone, then raise the hand
 
 
 @register
@@ -87,28 +67,28 @@ class PushToZone(Task):
             layout = super().draw_layout(rng, num_start_poses)
             zones = [layout.fixture_positions[0] + (0.0, y) for y in (ZONE_OFFSET_Y_M, -ZONE_OFFSET_Y_M)]
             first, second = layout.item_poses[:, :2]
-            if all(is_path_clear(*pair, zone) for pair in ((first, second), (second, first)) for zone in zones):
+            if all(pushing.is_path_clear(*pair, zone) for pair in ((first, second), (second, first)) for zone in zones):
                 return layout
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
         """Return the position of the named object relative to its zone."""
-        return (state.object_position() - zone_target(state),)
+        return (state.object_position() - pushing.zone_target(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        remaining, start_distance = (np.abs(offset_to_zone(state)).sum(axis=1) for state in (now, start))
+        remaining, start_distance = (np.abs(pushing.offset_to_zone(state)).sum(axis=1) for state in (now, start))
 
         def push_start(state: SceneState) -> FloatArray:
-            return beside_object(PUSH_HEIGHT_M)(state, state.tool_pos)
+            return pushing.beside_object(pushing.PUSH_HEIGHT_M)(state, state.tool_pos)
 
         is_ready = distance(now.tool_pos, push_start(now)) < 0.025
-        push_progress = proximity(remaining - ZONE_TOLERANCE_M, start_distance - ZONE_TOLERANCE_M)
+        push_progress = proximity(remaining - pushing.ZONE_TOLERANCE_M, start_distance - pushing.ZONE_TOLERANCE_M)
         return select_subtask(
             reach_progress(now, start, push_start), (is_ready | (remaining < start_distance - 0.01), push_progress)
         )
 
     def success(self, now: SceneState) -> np.ndarray:
-        offset = np.abs(now.object_position() - zone_target(now))
-        return (offset[:, :2] < ZONE_TOLERANCE_M).all(axis=1) & (offset[:, 2] < ITEM_HALF_SIZE_M + 0.01)
+        offset = np.abs(now.object_position() - pushing.zone_target(now))
+        return (offset[:, :2] < pushing.ZONE_TOLERANCE_M).all(axis=1) & (offset[:, 2] < ITEM_HALF_SIZE_M + 0.01)
 
     def expert_plan(self) -> Plan:
         return FULL_PLAN
@@ -124,15 +104,15 @@ class PushToZone(Task):
         return {
             "stall": (
                 *(stall_after(FULL_PLAN, n) for n in (1, 2, 3, 5, 6)),
-                *(stall_after(push_plan(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
+                *(stall_after(pushing.push_plan(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
             ),
             "drop": (
-                *(stray_plan(x) for x in (-0.065, -0.075, -0.09, -0.14)),
-                (*ACROSS_PLAN, move_to_zone(0.085), move_to_zone(PUSH_HEIGHT_M)),
+                *(pushing.stray_plan(x) for x in (-0.065, -0.075, -0.09, -0.14)),
+                (*ACROSS_PLAN, pushing.move_to_zone(0.085), pushing.move_to_zone(pushing.PUSH_HEIGHT_M)),
             ),
             "undo": (
-                *((*FULL_PLAN, RETREAT_WAYPOINT, *push_plan(y=y)) for y in (0.12, -0.12)),
-                (*FULL_PLAN, RETREAT_WAYPOINT, *PICK_UP_PLAN, *carry_out, *LEAVE_PLAN),
+                *((*FULL_PLAN, pushing.RETREAT_WAYPOINT, *pushing.push_plan(y=y)) for y in (0.12, -0.12)),
+                (*FULL_PLAN, pushing.RETREAT_WAYPOINT, *PICK_UP_PLAN, *carry_out, *LEAVE_PLAN),
             ),
             "wrong_object": (
                 misperceive(FULL_PLAN),
@@ -140,8 +120,8 @@ class PushToZone(Task):
                 misperceive(misperceive_side(FULL_PLAN)),
             ),
             "miss": (
-                *(mime_plan(z) for z in (0.075, 0.1)),
-                *(mime_plan(PUSH_HEIGHT_M, pass_offset) for pass_offset in (PASS_BY_OFFSET_M, -PASS_BY_OFFSET_M)),
-                *(push_plan(x, y) for x, y in MISS_OFFSETS_M),
+                *(pushing.mime_plan(z) for z in (0.075, 0.1)),
+                *(pushing.mime_plan(pushing.PUSH_HEIGHT_M, y) for y in (PASS_BY_OFFSET_M, -PASS_BY_OFFSET_M)),
+                *(pushing.push_plan(x, y) for x, y in MISS_OFFSETS_M),
             ),
         }

@@ -12,9 +12,11 @@ import numpy as np
 
 from embodied_sim.arm import MAX_TOOL_STEP_M, WORKSPACE_BOUNDS_M
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import shift_targets
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, relative_to_start
 from embodied_sim.tasks.sides import side_point
-from embodied_sim.waypoints import GRIP_CLOSED, Plan, Target, Waypoint, relative_to_start, shift_targets
+from embodied_sim.waypoints import GRIP_CLOSED, Plan, Waypoint
 
 ZONE_TOLERANCE_M = 0.035
 """Maximum distance of the object's center from that of its zone along x and y, m: it is fully inside."""
@@ -24,20 +26,15 @@ MIN_CLEARANCE_M = 0.09
 """Minimum distance of the other object from the path of the pushed object and the hand at the start, m."""
 PUSH_LEAD_M = 0.022
 """Distance from the hand to its goal during a push, m: slow enough that the object stops with the hand."""
-FOLLOW_GAIN = 2.0
-"""Gain of the correction along x in a push across: the hand follows an object that rolls off it."""
-STEER_GAIN = 0.6
-"""Gain of the correction along y in a push forward: the arm drifts outward as it stretches."""
+FOLLOW_GAIN = 2.0  # gain of the correction along x in a push across: the hand follows an object that rolls off it
+STEER_GAIN = 0.6  # gain of the correction along y in a push forward: the arm drifts outward as it stretches
 PUSH_HEIGHT_M, TRAVEL_HEIGHT_M = 0.025, 0.11
 """Heights of the tool during a push and above the objects, m; during a push the palm passes over them."""
-CENTERING_GAIN = 1.0
-"""Gain of the correction along y that keeps the hand behind the object's center."""
-PUSH_TOLERANCE_M = 0.004
-"""Distance from the goal at which a push ends, along each axis, m."""
+CENTERING_GAIN = 1.0  # gain of the correction along y that keeps the hand behind the object's center
+PUSH_TOLERANCE_M = 0.004  # distance from the goal at which a push ends, along each axis, m
 PUSH_GRIP = 0.25
 """Grip in a push forward: the fingers are 3 cm apart and touch the object at two points, which keeps it straight."""
-RETREAT_WAYPOINT = Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.03)
-"""Raise the hand."""
+RETREAT_WAYPOINT = Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.03)  # raise the hand
 
 
 def with_height(position: FloatArray, height: float) -> FloatArray:

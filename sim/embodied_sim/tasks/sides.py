@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from embodied_sim.control import FloatArray
+from embodied_sim.plan_variants import misperceive
 from embodied_sim.state import SceneState
-from embodied_sim.waypoints import Plan, misperceive
+from embodied_sim.waypoints import Plan
 
 SIDE_NAMES = ("left", "right")
 

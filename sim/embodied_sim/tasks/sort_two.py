@@ -8,6 +8,7 @@ import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.layout import Layout
+from embodied_sim.plan_variants import misperceive, stall_after
 from embodied_sim.props import Item, Trays
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.registry import register
@@ -22,7 +23,7 @@ from embodied_sim.tasks.pick_place import (
     undo_plan,
 )
 from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side, side_point
-from embodied_sim.waypoints import Plan, misperceive, stall_after
+from embodied_sim.waypoints import Plan
 
 
 def tray_target(state: SceneState) -> FloatArray:

@@ -8,12 +8,12 @@ from embodied_sim.control import FloatArray
 from embodied_sim.props import Item
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import relative_to_start
 from embodied_sim.task import ITEM_WIDTH_M
 from embodied_sim.tasks.pick_place import PickPlaceTask
-from embodied_sim.waypoints import GRIP_CLOSED, Waypoint, relative_to_start
+from embodied_sim.waypoints import GRIP_CLOSED, Waypoint
 
-ADJACENT_DISTANCE_M = 0.056
-"""Distance between the centers of two adjacent cubes, m."""
+ADJACENT_DISTANCE_M = 0.056  # distance between the centers of two adjacent cubes, m
 
 
 @register

@@ -8,29 +8,18 @@ import numpy as np
 
 from embodied_sim.control import FloatArray
 from embodied_sim.layout import Layout
+from embodied_sim.plan_variants import retreat_plans, shift_targets, stall_after
 from embodied_sim.props import Lever
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
+from embodied_sim.targets import Target, relative_to_start
 from embodied_sim.task import Task, reach_progress, select_subtask
 from embodied_sim.tasks.sides import misperceive_side
-from embodied_sim.waypoints import (
-    GRIP_CLOSED,
-    Plan,
-    Target,
-    Waypoint,
-    hold_forever,
-    relative_to_start,
-    retreat_plans,
-    shift_targets,
-    stall_after,
-)
+from embodied_sim.waypoints import GRIP_CLOSED, Plan, Waypoint, hold_forever
 
-TURNED_ANGLE_RAD = np.deg2rad(60.0)
-"""Minimum angle between the turned lever and the direction to the robot, rad."""
-PUSH_RADIUS_M = 0.088
-"""Distance from the pivot at which the closed hand pushes, m."""
-CONTACT_ANGLE_RAD = 0.29
-"""Angle between the lever's arm and a closed hand that touches it there, rad."""
+TURNED_ANGLE_RAD = np.deg2rad(60.0)  # minimum angle between the turned lever and the direction to the robot, rad
+PUSH_RADIUS_M = 0.088  # distance from the pivot at which the closed hand pushes, m
+CONTACT_ANGLE_RAD = 0.29  # angle between the lever's arm and a closed hand that touches it there, rad
 
 
 def turn_sign(state: SceneState) -> FloatArray:
