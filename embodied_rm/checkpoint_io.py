@@ -62,7 +62,7 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
         raise CheckpointError(f"{root / MANIFEST_NAME}: tensors_sha256 must be 64 hexadecimal digits")
     path = _tensor_file(root, manifest["tensors_sha256"])
-    content = _read_bytes(path)
+    content = read_bytes(path)
     if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
         raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST_NAME}; the file is damaged")
     tensors = _parse_tensors(content, path)
@@ -89,7 +89,7 @@ def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> t
     """
     root = Path(folder)
     manifest = _load_manifest(root, architecture, ("files_sha256",))
-    files = {name: _read_bytes(root / name) for name in names}
+    files = {name: read_bytes(root / name) for name in names}
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != manifest["files_sha256"].get(name):
             raise CheckpointError(f"{root / name}: the content does not match the SHA-256 in {MANIFEST_NAME}")
@@ -103,7 +103,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         CheckpointError: The manifest is missing, not valid, or altered.
     """
     path = Path(folder) / MANIFEST_NAME
-    content = _read_bytes(path)
+    content = read_bytes(path)
     try:
         manifest = json.loads(content)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -213,7 +213,8 @@ def _sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical_json(value)).hexdigest()
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Read a file; `CheckpointError` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -19,7 +19,7 @@ ARROWS = {
     "": {"api", "errors", "rewards.reward_config", "types"},
     "api": BASIC
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
-    | {"client"},
+    | {"client", "hub_download"},
     "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},
@@ -36,10 +36,11 @@ ARROWS = {
     "paths": {"checkpoint_io", "data.hub", "errors", "models.judges.judge_config"},
     "plugins": {"errors"},
     "labels": BASIC | {"data.fingerprint", "plugins"},
-    "data": BASIC | {"run_folder", "plugins"},
+    "hub_download": {"errors"},
+    "data": BASIC | {"hub_download", "run_folder", "plugins"},
     "metrics": BASIC,
     "rewards": BASIC | {"client", "labels", "plugins"},
-    "models": BASIC | {"checkpoint_io", "labels", "plugins", "client"},
+    "models": BASIC | {"checkpoint_io", "hub_download", "labels", "plugins", "client"},
     "rl": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_consistency"}
     | {"client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},

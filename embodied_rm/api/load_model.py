@@ -6,6 +6,8 @@ from pathlib import Path
 
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.errors import CheckpointError
+from embodied_rm.hub_download import download_repository
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import resolve_reward_model
 
@@ -29,9 +31,8 @@ def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel:
         CheckpointError: When a checkpoint is damaged, or cannot be downloaded.
     """
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
-        from embodied_rm.models.pretrained import download_model
-
-        folder = download_model(source.removeprefix(HUB_PREFIX), CHECKPOINT_PATTERNS)
+        name, patterns = source.removeprefix(HUB_PREFIX), list(CHECKPOINT_PATTERNS)
+        folder = download_repository(name, source, CheckpointError, allow_patterns=patterns)
     else:
         folder = resolve_reward_model(None if source is None else Path(source))
     return ProgressRewardModel(load_progress_net(folder), read_manifest(folder)["facts"])

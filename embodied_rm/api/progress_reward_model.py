@@ -148,12 +148,7 @@ class ProgressRewardModel:
 
     def _resize(self, episode: Episode) -> Episode:
         """The episode with the views that the model knows, at its image size."""
-        views, size = self.input_spec.views or tuple(episode.views), self.input_spec.image_size
-        known = [name for name in episode.views if name in views]
-        if not known:
-            raise UserError(
-                f"the model knows the views {', '.join(views)}; {episode.name} has {', '.join(episode.views)}"
-            )
+        views, size = self.input_spec.select_views(episode.views, episode.name), self.input_spec.image_size
         if size is None:
-            return replace(episode, views={name: episode.views[name] for name in known})
-        return resize_episode(episode, known, size)
+            return replace(episode, views={name: episode.views[name] for name in views})
+        return resize_episode(episode, views, size)

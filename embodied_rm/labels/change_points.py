@@ -64,16 +64,14 @@ def _label_demonstration(episode: Episode, features: Array, count: int) -> Targe
     edges = subtask_edges(episode, features, count)
     num_subtasks = len(edges) - 1
     spans = [SubtaskSpan(subtask=k, start=a, end=b, next_subtask=k + 1) for k, (a, b) in enumerate(pairwise(edges))]
-    return targets_with_final_outcome(
-        episode, piecewise_progress(spans, np.arange(num_subtasks + 1) / num_subtasks, np.ones(len(episode)))
-    )
+    progress = piecewise_progress(spans, np.arange(num_subtasks + 1) / num_subtasks, np.ones(len(episode)))
+    return targets_with_final_outcome(episode, progress)
 
 
 def subtask_edges(episode: Episode, features: Array, count: int) -> list[int]:
     """Return subtask edges [0, ..., T] of an episode: `count` subtasks, or more if the gripper has more key frames."""
-    key_frame_mask = (
-        np.zeros(len(episode), bool) if episode.action is None else gripper_key_frames(episode.action[:, -1])
-    )
+    no_action = np.zeros(len(episode), bool)
+    key_frame_mask = no_action if episode.action is None else gripper_key_frames(episode.action[:, -1])
     return segment_sequence(features, max(count, int(key_frame_mask.sum()) + 1), key_frame_mask)
 
 
@@ -117,11 +115,8 @@ def gripper_key_frames(gripper: Array) -> BoolArray:
 def choose_segment_count(features: Sequence[Array]) -> int:
     """Return the fewest segments that explain `MIN_EXPLAINED_VARIANCE` of features [T, D] on average."""
     explained_variance = np.mean([_explained_variance(demonstration) for demonstration in features], axis=0)
-    return (
-        int(np.argmax(explained_variance >= MIN_EXPLAINED_VARIANCE)) + 1
-        if explained_variance.max() >= MIN_EXPLAINED_VARIANCE
-        else MAX_SEGMENTS
-    )
+    sufficient = explained_variance >= MIN_EXPLAINED_VARIANCE
+    return int(np.argmax(sufficient)) + 1 if sufficient.any() else MAX_SEGMENTS
 
 
 def _explained_variance(features: Array) -> npt.NDArray[np.float64]:
@@ -156,11 +151,8 @@ def _segment_costs(features: Array) -> npt.NDArray[np.float64]:
     gram = sums @ sums.T
     square_norms = np.diag(gram)
     lengths = np.arange(len(sums))[None] - np.arange(len(sums))[:, None]
-    within_squares = (
-        squares[None]
-        - squares[:, None]
-        - (square_norms[None] + square_norms[:, None] - 2 * gram) / np.maximum(lengths, 1)
-    )
+    squared_sums = square_norms[None] + square_norms[:, None] - 2 * gram
+    within_squares = squares[None] - squares[:, None] - squared_sums / np.maximum(lengths, 1)
     return np.where(lengths > 0, np.maximum(within_squares, 0), np.inf)
 
 

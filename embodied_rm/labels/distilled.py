@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.subtasks import UNLABELED_SUBTASK
-from embodied_rm.labels.targets import Targets
+from embodied_rm.labels.targets import Targets, final_outcome, make_targets
 from embodied_rm.types import Episode, RewardOutput
 
 SUCCESS_THRESHOLD = 0.5
@@ -36,14 +35,8 @@ def _make_targets(episode: Episode) -> Targets:
         raise DataError(
             f"{episode.name}: label scheme 'distilled' needs scores of this episode; name their run folder in scores="
         )
-    success, success_known = success_targets(episode, predictions)
-    return Targets(
-        progress=np.clip(predictions.progress, 0, 1),
-        progress_known=predictions.valid,
-        subtask=np.full(len(episode), UNLABELED_SUBTASK),
-        success=success,
-        success_known=success_known,
-    )
+    progress = np.clip(predictions.progress, 0, 1)
+    return make_targets(progress, None, predictions.valid, *success_targets(episode, predictions))
 
 
 def success_targets(episode: Episode, predictions: RewardOutput) -> tuple[np.ndarray, np.ndarray]:
@@ -52,6 +45,4 @@ def success_targets(episode: Episode, predictions: RewardOutput) -> tuple[np.nda
     predicted[0] = False  # the first frame is the reference of an episode, not a prediction
     if predicted.any():
         return np.where(predicted, predictions.success >= SUCCESS_THRESHOLD, False), predicted
-    success, success_known = np.zeros((2, len(episode)), bool)
-    success[-1], success_known[-1] = episode.success is True, episode.success is not None
-    return success, success_known
+    return final_outcome(episode)

@@ -32,11 +32,7 @@ def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
     the last. It is 1 at the last frame if the last subtask ends there.
     """
     assert subtasks and subtasks[-1].end <= length
-    knots = [
-        (frame, subtasks_done)
-        for k, s in enumerate(subtasks)
-        for frame, subtasks_done in ((s.start, k), (s.end, k + 1))
-    ]
+    knots = [knot for k, s in enumerate(subtasks) for knot in ((s.start, k), (s.end, k + 1))]
     frames, subtask_counts = zip(*knots, strict=True)
     query_frames = np.append(np.arange(length - 1), max(length - 1, subtasks[-1].end))
     return (np.interp(query_frames, frames, subtask_counts) / len(subtasks)).astype(np.float32)

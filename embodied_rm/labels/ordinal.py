@@ -23,10 +23,7 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
     `DataError` if no episode has an outcome, or the true progress of one is unknown.
     """
     require_outcome(episodes, "ordinal")
-    return [
-        targets_with_final_outcome(episode, score_to_reward(rubric_score(true_progress(episode))))
-        for episode in episodes
-    ]
+    return [targets_with_final_outcome(e, score_to_reward(rubric_score(true_progress(e)))) for e in episodes]
 
 
 def rubric_score(progress: Array) -> IntArray:

@@ -67,6 +67,14 @@ def piecewise_progress(spans: Sequence[SubtaskSpan], levels: npt.ArrayLike, incr
     return np.clip(progress, 0, 1).astype(np.float32)
 
 
+def subtask_frame_counts(spans: Sequence[SubtaskSpan], num_subtasks: int) -> npt.NDArray[np.float64]:
+    """Return the number of frames in the spans of each subtask, float64 [num_subtasks]."""
+    frame_counts = np.zeros(num_subtasks)
+    for span in spans:
+        frame_counts[span.subtask] += span.end - span.start
+    return frame_counts
+
+
 def known_progress_mask(spans: Sequence[SubtaskSpan], length: int) -> BoolArray:
     """Return where progress is known, bool [length]: not from the start of an unfinished span to that of the next."""
     mask = np.ones(length, bool)

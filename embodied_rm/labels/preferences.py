@@ -76,14 +76,11 @@ def sample_segment_pairs(frame_indices: IntArray, goals: Sequence[str], rng: np.
     """
     batch_size, num_timesteps = frame_indices.shape
     length = max(num_timesteps // 2, 2)
-    goal_names = np.array(goals)
-    candidates = [
-        np.flatnonzero((goal_names == goal_names[b]) & (np.arange(batch_size) != b)) for b in range(batch_size)
-    ]
-    partners = [int(rng.choice(rows)) if len(rows) else b for b, rows in enumerate(candidates)]
+    goal_names, rows = np.array(goals), np.arange(batch_size)
+    candidates = [np.flatnonzero((goal_names == goal_names[b]) & (rows != b)) for b in rows]
+    partners = [int(rng.choice(others)) if len(others) else b for b, others in enumerate(candidates)]
     episode_index = np.stack([np.arange(batch_size), partners], axis=1)[..., None]
     starts = rng.integers(0, num_timesteps - length + 1, size=(batch_size, 2, 1))
     time_order = np.argsort(frame_indices, axis=1, kind="stable")
-    return SegmentPairs(
-        episode_index=episode_index, timestep_index=time_order[episode_index, starts + np.arange(length)]
-    )
+    timestep_index = time_order[episode_index, starts + np.arange(length)]
+    return SegmentPairs(episode_index=episode_index, timestep_index=timestep_index)

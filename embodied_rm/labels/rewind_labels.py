@@ -42,9 +42,8 @@ def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
     """Draw the frames of a rewound clip of >= 2 frames: forward to a later one, then back by at most as much."""
     first, turning_point = np.sort(rng.choice(length, size=2, replace=False))
     num_back = int(rng.integers(1, turning_point - first + 1))
-    return np.concatenate(
-        [np.arange(first, turning_point + 1), np.arange(turning_point - 1, turning_point - num_back - 1, -1)]
-    )
+    back = np.arange(turning_point - 1, turning_point - num_back - 1, -1)
+    return np.concatenate([np.arange(first, turning_point + 1), back])
 
 
 def rewind_adjacent_mask(frame_indices: IntArray, rng: np.random.Generator) -> BoolArray:

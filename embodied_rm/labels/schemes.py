@@ -23,21 +23,10 @@ from embodied_rm.labels.targets import Targets
 from embodied_rm.plugins import load_plugins
 from embodied_rm.types import Episode
 
-LossTerm = Literal[
-    "all_pairs",
-    "adjacent_pairs",
-    "rewind_pairs",
-    "from_first_frame",
-    "from_goal",
-    "ranking",
-    "partial_return",
-    "regret",
-    "negative_hop",
-    "error_nll",
-    "success",
-    "subtask",
-    "success_contrast",
-]
+HopTerm = Literal["all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame", "from_goal", "negative_hop"]
+OrderTerm = Literal["ranking", "partial_return", "regret"]
+FrameTerm = Literal["error_nll", "success", "subtask", "success_contrast"]
+LossTerm = HopTerm | OrderTerm | FrameTerm
 """Name of a loss term; see `embodied_rm.training.objective`."""
 INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"all_pairs", "adjacent_pairs", "rewind_pairs"})
 """Loss terms that teach hops from the previous frame."""
@@ -48,7 +37,7 @@ Supervision = Literal["true progress", "subtasks", "outcome", "prediction"]
 """Most informative annotation that a scheme uses."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LabelScheme:
     """One labeling scheme."""
 
@@ -65,53 +54,23 @@ class LabelScheme:
 
 
 PROGRESS_TERMS: tuple[LossTerm, ...] = ("all_pairs", "from_first_frame", "from_goal", "error_nll", "success")
+SUBTASK_TERMS: tuple[LossTerm, ...] = (*PROGRESS_TERMS, "subtask", "success_contrast")
+CONTRAST_TERMS: tuple[LossTerm, ...] = (*PROGRESS_TERMS, "success_contrast")
+OUTCOME_TERMS: tuple[LossTerm, ...] = ("error_nll", "success", "success_contrast")
+ORDINAL_TERMS: tuple[LossTerm, ...] = ("from_first_frame", "negative_hop", *OUTCOME_TERMS)
 LABEL_SCHEMES: dict[str, LabelScheme] = {
-    "hops": LabelScheme(
-        label=hops.label, loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"), supervision="true progress"
-    ),
-    "stages": LabelScheme(
-        label=subtask_labels.label,
-        loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"),
-        supervision="subtasks",
-    ),
-    "visual_change": LabelScheme(
-        label=visual_change.label,
-        loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"),
-        supervision="subtasks",
-        needs_all_frames=True,
-    ),
-    "change_points": LabelScheme(
-        label=change_points.label,
-        loss_terms=(*PROGRESS_TERMS, "success_contrast"),
-        supervision="outcome",
-        needs_all_frames=True,
-    ),
-    "ordinal": LabelScheme(
-        label=ordinal.label,
-        loss_terms=("from_first_frame", "negative_hop", "error_nll", "success", "success_contrast"),
-        supervision="true progress",
-    ),
-    "rewind": LabelScheme(
-        label=rewind_labels.label,
-        loss_terms=("rewind_pairs", "from_first_frame", "negative_hop", "error_nll", "success", "success_contrast"),
-        supervision="outcome",
-    ),
+    "hops": LabelScheme(hops.label, SUBTASK_TERMS, "true progress"),
+    "stages": LabelScheme(subtask_labels.label, SUBTASK_TERMS, "subtasks"),
+    "visual_change": LabelScheme(visual_change.label, SUBTASK_TERMS, "subtasks", needs_all_frames=True),
+    "change_points": LabelScheme(change_points.label, CONTRAST_TERMS, "outcome", needs_all_frames=True),
+    "ordinal": LabelScheme(ordinal.label, ORDINAL_TERMS, "true progress"),
+    "rewind": LabelScheme(rewind_labels.label, ("rewind_pairs", *ORDINAL_TERMS), "outcome"),
     "pairwise": LabelScheme(
-        label=pairwise.label,
-        loss_terms=("adjacent_pairs", "ranking", "negative_hop", "error_nll", "success", "success_contrast"),
-        supervision="true progress",
+        pairwise.label, ("adjacent_pairs", "ranking", "negative_hop", *OUTCOME_TERMS), "true progress"
     ),
-    "preferences": LabelScheme(
-        label=preferences.label,
-        loss_terms=("partial_return", "regret", "error_nll", "success", "success_contrast"),
-        supervision="true progress",
-    ),
-    "distilled": LabelScheme(
-        label=distilled.label, loss_terms=(*PROGRESS_TERMS, "success_contrast"), supervision="prediction"
-    ),
-    "time": LabelScheme(
-        label=time_labels.label, loss_terms=(*PROGRESS_TERMS, "success_contrast"), supervision="outcome"
-    ),
+    "preferences": LabelScheme(preferences.label, ("partial_return", "regret", *OUTCOME_TERMS), "true progress"),
+    "distilled": LabelScheme(distilled.label, CONTRAST_TERMS, "prediction"),
+    "time": LabelScheme(time_labels.label, CONTRAST_TERMS, "outcome"),
 }
 """Labeling schemes by name."""
 
@@ -134,9 +93,7 @@ def register_label_scheme(
     def register(label: Labeler) -> Labeler:
         if name in LABEL_SCHEMES:
             raise ValueError(f"the labeling scheme {name!r} is registered already")
-        LABEL_SCHEMES[name] = LabelScheme(
-            label=label, loss_terms=loss_terms, supervision=supervision, needs_all_frames=needs_all_frames
-        )
+        LABEL_SCHEMES[name] = LabelScheme(label, loss_terms, supervision, needs_all_frames)
         return label
 
     return register

@@ -14,6 +14,7 @@ from embodied_rm.labels.piecewise_progress import (
     known_progress_mask,
     piecewise_progress,
     require_subtasks,
+    subtask_frame_counts,
     subtask_spans,
 )
 from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
@@ -48,15 +49,11 @@ def _label_episode(episode: Episode, order: tuple[str, ...], fractions: Array | 
 
 def mean_duration_fractions(episodes: Sequence[Episode], order: Sequence[str]) -> Array | None:
     """Return the mean duration fraction per subtask over the demonstrations, float32 [K], sum 1; None without any."""
-    fractions = [
-        duration_fractions(episode, order) for episode in episodes if is_demonstration(episode) and episode.subtasks
-    ]
+    fractions = [duration_fractions(e, order) for e in episodes if is_demonstration(e) and e.subtasks]
     return np.mean(fractions, axis=0).astype(np.float32) if fractions else None
 
 
 def duration_fractions(episode: Episode, order: Sequence[str]) -> Array:
     """Return the fraction of the annotated frames per subtask, float32 [K], sum 1."""
-    frame_counts = np.zeros(len(order))
-    for span in subtask_spans(episode, order):
-        frame_counts[span.subtask] += span.end - span.start
+    frame_counts = subtask_frame_counts(subtask_spans(episode, order), len(order))
     return (frame_counts / frame_counts.sum()).astype(np.float32)

@@ -62,23 +62,29 @@ def targets_with_known_success(
     success = progress >= 1
     success[-1] = success[-1] if episode.success is None else episode.success
     success_known = settled_success_mask(success, round(SUCCESS_SETTLE_TIME_S * episode.fps))
-    return _make_targets(progress, subtask, progress_known, success, success_known)
+    return make_targets(progress, subtask, progress_known, success, success_known)
 
 
 def targets_with_final_outcome(episode: Episode, progress: Array, progress_known: BoolArray | None = None) -> Targets:
     """Return targets of a scheme that knows the outcome only: success is known at the last frame, if recorded."""
-    success, success_known = np.zeros((2, len(episode)), bool)
-    success[-1], success_known[-1] = episode.success is True, episode.success is not None
-    return _make_targets(progress, None, progress_known, success, success_known)
+    return make_targets(progress, None, progress_known, *final_outcome(episode))
 
 
-def _make_targets(
+def final_outcome(episode: Episode) -> tuple[BoolArray, BoolArray]:
+    """Return (task is done, outcome is known), bool [T] each, which are False before the last frame."""
+    success, known = np.zeros((2, len(episode)), bool)
+    success[-1], known[-1] = episode.success is True, episode.success is not None
+    return success, known
+
+
+def make_targets(
     progress: Array,
     subtask: IntArray | None,
     progress_known: BoolArray | None,
     success: BoolArray,
     success_known: BoolArray,
 ) -> Targets:
+    """Return targets; None: no labeled subtask, or progress known at every frame."""
     return Targets(
         progress=progress,
         progress_known=np.ones(len(progress), bool) if progress_known is None else progress_known,

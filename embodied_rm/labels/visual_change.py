@@ -12,7 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.labels.piecewise_progress import SubtaskSpan, piecewise_progress, require_subtasks, subtask_spans
+from embodied_rm.labels.piecewise_progress import (
+    SubtaskSpan,
+    piecewise_progress,
+    require_subtasks,
+    subtask_frame_counts,
+    subtask_spans,
+)
 from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
 from embodied_rm.labels.targets import Targets, require_demonstration, targets_with_known_success
 from embodied_rm.types import Array, BoolArray, Episode, Frames
@@ -45,9 +51,7 @@ def budget_levels(spans: Sequence[SubtaskSpan], num_subtasks: int, length: int) 
 
     A subtask that is missing in the episode counts as one of mean length.
     """
-    frame_counts = np.zeros(num_subtasks)
-    for span in spans:
-        frame_counts[span.subtask] += span.end - span.start
+    frame_counts = subtask_frame_counts(spans, num_subtasks)
     weights = np.where(frame_counts > 0, np.clip(num_subtasks * frame_counts / length, 0.75, 1.25), 1.0)
     return np.append(0, np.cumsum(weights) / weights.sum())
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.models import potential_fusion
 from embodied_rm.models.demo_alignment import Alignment
 from embodied_rm.models.heads import HeadOutputs
 from embodied_rm.models.ood import inflate_uncertainty
+from embodied_rm.models.potential_fusion import FusedPotential, fuse_perspectives
 from embodied_rm.models.progress_net import ProgressNet, inference_context
 from embodied_rm.models.progress_net_state import ProgressNetState
 from embodied_rm.models.view_consistency import visible_views
@@ -36,16 +36,10 @@ def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tu
             anchors.append(state.goal_embedding.expand_as(embeddings))
         outputs = net.heads(torch.stack(anchors), embeddings)
         alignment = align_timesteps(net, state, embeddings)
-        first_leave_one_out = None if leave_one_out is None else state.first_leave_one_out.expand_as(leave_one_out)
-        success = (
-            net._success_prob(outputs, first_leave_one_out, leave_one_out)
-            if alignment is None
-            else alignment.success_score
-        )
+        success = net._success_prob(outputs, state.first_leave_one_out, leave_one_out, alignment)
         fused = fuse_sequentially(net, state, outputs, alignment)
-        next_state = state.update_rows(
-            visible[-1:], **net._next_fields(fused, embeddings, outputs, success, alignment, slice(-1, None))
-        )
+        last_fields = net._next_fields(fused, embeddings, outputs, success, alignment, slice(-1, None))
+        next_state = state.update_rows(visible[-1:], **last_fields)
     ood = outputs.ood.cpu().numpy()
     return RewardOutput(
         progress=fused.potential,
@@ -66,26 +60,21 @@ def align_timesteps(net: ProgressNet, state: ProgressNetState, embeddings: Tenso
             return None
         state = replace(state, belief=alignment.belief, max_belief=alignment.max_belief)
         alignments.append(alignment)
-    return Alignment(
-        **{name: torch.cat([getattr(alignment, name) for alignment in alignments]) for name in vars(alignments[0])}
-    )
+    return Alignment(**{name: torch.cat([getattr(a, name) for a in alignments]) for name in vars(alignments[0])})
 
 
 def fuse_sequentially(
     net: ProgressNet, state: ProgressNetState, outputs: HeadOutputs, alignment: Alignment | None
-) -> potential_fusion.FusedPotential:
+) -> FusedPotential:
     """The T potentials in turn, since each is the anchor of the next."""
     hops, errors = outputs.hop.cpu().numpy(), outputs.expected_error.cpu().numpy()
     aligned_potentials = None if alignment is None else alignment.potential.cpu().numpy()
     potential, expected_error = state.potential(), state.expected_error.cpu().numpy()
-    fused_steps: list[potential_fusion.FusedPotential] = []
+    fused_steps: list[FusedPotential] = []
     for t in range(len(errors)):
         index = slice(t, t + 1)
-        reference_potential = None if aligned_potentials is None else aligned_potentials[index]
-        fused_steps.append(
-            potential_fusion.fuse_perspectives(
-                net.config.fusion, potential, expected_error, hops[:, index], errors[index], reference_potential
-            )
-        )
-        potential, expected_error = fused_steps[-1].potential, fused_steps[-1].expected_error
-    return potential_fusion.FusedPotential(*(np.concatenate(column) for column in zip(*fused_steps, strict=True)))
+        aligned = None if aligned_potentials is None else aligned_potentials[index]
+        inputs = (potential, expected_error, hops[:, index], errors[index], aligned)
+        fused_steps.append(fuse_perspectives(net.config.fusion, *inputs))
+        potential, expected_error, _ = fused_steps[-1]
+    return FusedPotential(*(np.concatenate(column) for column in zip(*fused_steps, strict=True)))

@@ -9,11 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.errors import UserError
-from embodied_rm.models.encoders import resize
+from embodied_rm.models.encoders import resize, token_ids
 from embodied_rm.models.pretrained import load_open_clip
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices
-from embodied_rm.models.tokens import tokenize
+from embodied_rm.models.reward_model import (
+    Capabilities,
+    Demonstration,
+    InputSpec,
+    RewardState,
+    RowIndices,
+    check_reset,
+    check_step,
+    make_plain_output,
+)
 from embodied_rm.types import Array, Frames, RewardOutput, Views
 
 BASELINE_TEXT = "a robot arm at a table"
@@ -22,7 +29,6 @@ DEFAULT_ALPHA = 0.5
 """Strength of the regularization in [0, 1]: 1 projects onto the line from baseline to goal."""
 IMAGES_PER_CHUNK = 64
 """Images that are encoded in one batch, to bound the memory of large towers."""
-UNKNOWN_SUBTASK = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +45,8 @@ class SimilarityState:
 
     def take(self, rows: RowIndices) -> SimilarityState:
         """Return a copy of the given rows, in that order."""
-        return SimilarityState(
-            goal_embedding=self.goal_embedding[torch.from_numpy(np.asarray(rows))], last_value=self.last_value[rows]
-        )
+        index = torch.from_numpy(np.asarray(rows))
+        return SimilarityState(goal_embedding=self.goal_embedding[index], last_value=self.last_value[rows])
 
     def put(self, rows: RowIndices, other: RewardState) -> SimilarityState:
         """Return this state with `rows` replaced by the rows of `other`."""
@@ -63,31 +68,20 @@ class ClipSimilarity:
     Source: Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularization.
     """
 
+    capabilities = Capabilities()
+
     def __init__(self, source: str, *, baseline: str = BASELINE_TEXT, alpha: float = DEFAULT_ALPHA) -> None:
         """Load the model, see `load_open_clip`; `alpha` in [0, 1] is the strength of the regularization."""
         assert 0 <= alpha <= 1
-        config, clip = load_open_clip(source)
-        self.config = config
-        self.alpha = alpha
+        self.config, clip = load_open_clip(source)
+        self.input_spec, self.alpha = InputSpec(image_size=self.config.image_size), alpha
         self._clip = clip.eval()
         self._baseline = self.encode_text([baseline])
 
-    @property
-    def input_spec(self) -> InputSpec:
-        """Any view, at the image size of the tower."""
-        return InputSpec(image_size=self.config.image_size)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """No optional features; success equals progress."""
-        return Capabilities()
-
     def encode_text(self, sentences: Sequence[str]) -> Tensor:
         """Embeddings of unit length, float [N, D]."""
-        text = self.config.open_clip["text_cfg"]
-        ids = tokenize(sentences, text.get("context_length", 77), text.get("vocab_size", 49408))
         with torch.inference_mode():
-            return self._clip.encode_text(ids, normalize=True)
+            return self._clip.encode_text(token_ids(self.config, sentences), normalize=True)
 
     def encode_image(self, frames: Frames) -> Tensor:
         """Embeddings of unit length, float [P, D], of images uint8 [P, H, W, 3]."""
@@ -116,29 +110,21 @@ class ClipSimilarity:
         reference: Demonstration | None = None,
     ) -> SimilarityState:
         """Start N episodes. First frames, goal images and references are not used."""
-        if len(instructions) != len(views):
-            raise UserError(f"reset got views of {len(views)} environments, {len(instructions)} instructions")
-        return SimilarityState(
-            goal_embedding=self.encode_text(instructions), last_value=np.zeros(len(views), np.float32)
-        )
+        check_reset(views, instructions)
+        last_value = np.zeros(len(views), np.float32)
+        return SimilarityState(goal_embedding=self.encode_text(instructions), last_value=last_value)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SimilarityState]:
         """Score one new frame set per row; a row without a present view is invalid and carries its last value."""
         assert isinstance(state, SimilarityState) and isinstance(views.frames, np.ndarray)
-        if len(views) != len(state):
-            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
+        check_step(state, views)
         shape = views.frames.shape[:2]
         present = np.ones(shape, bool) if views.present is None else views.present
         value, valid = state.last_value.copy(), np.logical_or.reduce(present, axis=1)
         if valid.any():
             batch_index = np.nonzero(present)[0]
-            similarities = self.similarity(
-                self.encode_image(views.frames[present]), state.goal_embedding[torch.from_numpy(batch_index)]
-            ).numpy()
+            goals = state.goal_embedding[torch.from_numpy(batch_index)]
+            similarities = self.similarity(self.encode_image(views.frames[present]), goals).numpy()
             total = np.bincount(batch_index, weights=(1 + similarities) / 2, minlength=len(views))
             value[valid] = np.clip(total[valid] / present.sum(axis=1)[valid], 0, 1)
-        unknown = np.full(len(views), UNKNOWN_SUBTASK, np.int64)
-        output = RewardOutput(
-            progress=value, valid=valid, subtask=unknown, success=value, uncertainty=np.zeros_like(value)
-        )
-        return output, replace(state, last_value=value)
+        return make_plain_output(value, valid, success=value), replace(state, last_value=value)

@@ -33,16 +33,13 @@ def stack_demonstrations(demonstrations: list[Episode]) -> Demonstration:
 
     `DataError` if one has neither annotated subtasks nor progress.
     """
-    keyframes = [np.linspace(0, len(e) - 1, NUM_KEYFRAMES).round().astype(np.int64) for e in demonstrations]
+    pairs = [(e, np.linspace(0, len(e) - 1, NUM_KEYFRAMES).round().astype(np.int64)) for e in demonstrations]
     names = tuple(demonstrations[0].views)
-    frames = [
-        np.stack([e.views[name][index] for name in names], axis=1)
-        for e, index in zip(demonstrations, keyframes, strict=True)
-    ]
+    frames = np.concatenate([np.stack([e.views[name][index] for name in names], axis=1) for e, index in pairs])
     return Demonstration(
-        views=Views(names=names, frames=np.concatenate(frames)),
+        views=Views(names=names, frames=frames),
         instructions=tuple(e.instruction for e in demonstrations),
-        progress=np.stack([true_progress(e)[index] for e, index in zip(demonstrations, keyframes, strict=True)]),
+        progress=np.stack([true_progress(e)[index] for e, index in pairs]),
     )
 
 
@@ -75,10 +72,8 @@ def forward_filter_step(
         embedding: Embeddings of the new frame, [N, width].
     """
     predicted = belief @ transition_matrix(belief.shape[1]).to(belief)
-    distances = (
-        mean_squared_distance(keyframes, embedding[:, None])
-        / (EMISSION_TEMPERATURE * median_step_distance(keyframes))[:, None]
-    )
+    scale = (EMISSION_TEMPERATURE * median_step_distance(keyframes))[:, None]
+    distances = mean_squared_distance(keyframes, embedding[:, None]) / scale
     belief = torch.softmax(predicted.log() - distances, dim=1)
     max_belief = torch.maximum(max_belief, sum_neighbors(belief))
     potential = (belief * progress).sum(dim=1)

@@ -49,11 +49,8 @@ def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level:
     """
     vision = {"timm_model_name": tower, "timm_pool": "", "timm_proj": "none", "image_size": list(image_size)}
     text = {"context_length": CONTEXT_LENGTH, "vocab_size": VOCAB_SIZE, "width": 64, "heads": 2, "layers": 2}
-    return EncoderConfig(
-        open_clip={"embed_dim": 64, "vision_cfg": vision, "text_cfg": text},
-        image_size=image_size,
-        feature_level=feature_level,
-    )
+    open_clip = {"embed_dim": 64, "vision_cfg": vision, "text_cfg": text}
+    return EncoderConfig(open_clip=open_clip, image_size=image_size, feature_level=feature_level)
 
 
 def resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
@@ -95,9 +92,8 @@ class Encoder(nn.Module):
         self.config = config
         self.clip: Any = build_clip(config.open_clip, config.transformers) if clip is None else clip
         trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
-        self._feature_level = trunk.prune_intermediate_layers(
-            [config.feature_level], prune_norm=False, prune_head=True
-        )[0]
+        prune = trunk.prune_intermediate_layers
+        (self._feature_level,) = prune([config.feature_level], prune_norm=False, prune_head=True)
         self.clip.requires_grad_(config.trainable)
         mean, std = torch.tensor(config.mean).view(3, 1, 1), torch.tensor(config.std).view(3, 1, 1)
         # Normalized = pixel * gain + offset.

@@ -13,20 +13,13 @@ MIN_EXPECTED_ERROR = 0.005
 """Smallest expected error, in progress: with an expected error of 0 any observed error has infinite loss."""
 
 
-def mlp(inputs: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> nn.Sequential:
-    """Build a perceptron with two hidden layers."""
-    wide, narrow = hidden
-    return nn.Sequential(
-        nn.Linear(inputs, wide), nn.GELU(), nn.Linear(wide, narrow), nn.GELU(), nn.Linear(narrow, outputs)
-    )
-
-
 class PairHead(nn.Module):
     """Embeddings of two frames [..., width] -> [..., outputs]."""
 
     def __init__(self, width: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> None:
         super().__init__()
-        self.mlp = mlp(3 * width, outputs, hidden)
+        layers = (nn.Linear(3 * width, hidden[0]), nn.GELU(), nn.Linear(*hidden), nn.GELU())
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden[1], outputs))
 
     def forward(self, p: Tensor, q: Tensor) -> Tensor:
         """Apply the head; `p` and `q` broadcast against each other."""

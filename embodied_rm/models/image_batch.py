@@ -29,9 +29,8 @@ class ImageBatch:
 
     def __getitem__(self, index: slice) -> ImageBatch:
         """Select a slice of the images; `frames` stays the same."""
-        return replace(
-            self, batch_index=self.batch_index[index], column=self.column[index], view_index=self.view_index[index]
-        )
+        columns = {name: getattr(self, name)[index] for name in ("batch_index", "column", "view_index")}
+        return replace(self, **columns)
 
     def select(self, timesteps: slice) -> ImageBatch:
         """Select the images of the given rows, numbered from 0."""

@@ -26,10 +26,8 @@ class LoraParametrization(nn.Module):
 
 def add_lora(tower: nn.Module, rank: int) -> int:
     """Add trainable updates to the attention projections of a tower and count them; `UserError` if there are none."""
-    targets = [
-        (module, "weight") for name, module in tower.named_modules() if name.split(".")[-1] in ATTENTION_PROJECTIONS
-    ]
-    targets = [(module, name) for module, name in targets if isinstance(module, nn.Linear)]
+    named = [module for name, module in tower.named_modules() if name.split(".")[-1] in ATTENTION_PROJECTIONS]
+    targets: list[tuple[nn.Module, str]] = [(module, "weight") for module in named if isinstance(module, nn.Linear)]
     targets += [(m, "in_proj_weight") for m in tower.modules() if isinstance(m, nn.MultiheadAttention)]
     if not targets:
         raise UserError("lora adapts the attention of an image tower, and this one has none: choose a transformer")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.encoders import Encoder, small_encoder_config
+from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder_config
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX
 
 TRANSFORMERS_PREFIX = "transformers:"
@@ -18,7 +19,6 @@ def make_encoder(
     tower: str,
     image_size: tuple[int, int],
     *,
-    feature_level: int = -1,
     trainable: bool = True,
     text_tower: str | None = None,
 ) -> Encoder:
@@ -28,7 +28,6 @@ def make_encoder(
         tower: `local-dir:<folder>` or `hf-hub:<owner>/<name>` for a pretrained open_clip model, `transformers:<folder>`
             for one of `transformers`, else the name of a tower that starts from random weights.
         image_size: Height and width in pixels; pretrained models have their own.
-        feature_level: Index of the image tower's feature map that is used.
         trainable: Whether training updates the towers.
         text_tower: `transformers:<folder>` with the text encoder, for an image tower of `transformers` without one.
 
@@ -37,21 +36,19 @@ def make_encoder(
         UserError: For an unknown tower.
     """
     pool_size = None if trainable else FROZEN_POOL_SIZE
-    if text_tower is not None and not (
-        tower.startswith(TRANSFORMERS_PREFIX) and text_tower.startswith(TRANSFORMERS_PREFIX)
-    ):
+    if text_tower is not None and not all(name.startswith(TRANSFORMERS_PREFIX) for name in (tower, text_tower)):
         raise UserError(f"text_tower and tower must both be {TRANSFORMERS_PREFIX}<folder>, got {text_tower}, {tower}")
+    config: EncoderConfig
+    clip: Any = None
     if tower.startswith(TRANSFORMERS_PREFIX):
-        text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
         from embodied_rm.models.pretrained import load_transformers
 
+        text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
         config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS_PREFIX)), text_folder)
-        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
-    if tower.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+    elif tower.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         from embodied_rm.models.pretrained import load_open_clip
 
         config, clip = load_open_clip(tower)
-        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
-    return Encoder(
-        replace(small_encoder_config(tower, image_size, feature_level), trainable=trainable, pool_size=pool_size)
-    )
+    else:
+        config = small_encoder_config(tower, image_size)
+    return Encoder(replace(config, trainable=trainable, pool_size=pool_size), clip)

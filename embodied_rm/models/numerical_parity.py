@@ -8,7 +8,6 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.types import Array, RewardOutput, Views
 
 INSTRUCTIONS = ("lift the red cube", "open the drawer", "put the cup away")
-COMPARED_FIELDS = ("progress", "success", "uncertainty", "ood")
 
 
 def max_differences(first: ProgressNet, second: ProgressNet, num_envs: int = 8, num_steps: int = 6) -> dict[str, float]:
@@ -17,11 +16,9 @@ def max_differences(first: ProgressNet, second: ProgressNet, num_envs: int = 8, 
     Values above 1 are compared relative to the first model; entries that are NaN in both models are skipped.
     """
     curves = [score_random_video(net, num_envs, num_steps) for net in (first, second)]
-    output_pairs = list(zip(*curves, strict=True))
-    return {
-        name: max(max_difference(getattr(a, name), getattr(b, name)) for a, b in output_pairs)
-        for name in COMPARED_FIELDS
-    }
+    pairs = list(zip(*curves, strict=True))
+    names = ("progress", "success", "uncertainty", "ood")
+    return {name: max(max_difference(getattr(a, name), getattr(b, name)) for a, b in pairs) for name in names}
 
 
 def max_difference(first: Array, second: Array) -> float:

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder
-from embodied_rm.models.heads import HeadOutputs, Heads, PairHead, error_from_logit
-from embodied_rm.models.ood import ood_score
+from embodied_rm.models.heads import HeadOutputs, Heads, PairHead
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.towers import Tower
 from embodied_rm.models.view_fusion import ViewFusion
@@ -136,25 +135,12 @@ class FactoredPairHead(nn.Module):
         return self.tail(nn.functional.linear(q, self.weight_q, self.bias) + nn.functional.linear(p, self.weight_p))
 
 
-class HeadsGraph(nn.Module):
-    """Anchors [A, N, width] and embeddings [N, width] -> the fields of `HeadOutputs`."""
-
-    def __init__(self, heads: Heads) -> None:
-        super().__init__()
-        self.hop, self.error = FactoredPairHead(heads._hop), FactoredPairHead(heads._error)
-        self.completion, self.step = FactoredPairHead(heads._completion), FactoredPairHead(heads._step)
-        self.distribution = heads.distribution
-
-    def forward(self, anchors: Tensor, embedding: Tensor) -> tuple[Tensor, ...]:
-        """As `Heads.forward`."""
-        first = anchors[1]
-        return (
-            torch.tanh(self.hop(anchors, embedding)[..., 0]),
-            error_from_logit(self.error(first, embedding)),
-            self.completion(first, embedding)[..., 0],
-            self.step(first, embedding),
-            ood_score(self.distribution, embedding),
-        )
+def factor_heads(heads: Heads) -> Heads:
+    """Return a copy of the heads with a factored first layer each."""
+    factored = copy.deepcopy(heads)
+    for name in ("_hop", "_completion", "_step", "_error"):
+        setattr(factored, name, FactoredPairHead(getattr(heads, name)))
+    return factored
 
 
 class SuccessGraph(nn.Module):
@@ -162,11 +148,11 @@ class SuccessGraph(nn.Module):
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
-        self.completion = FactoredPairHead(heads._completion)
+        self.heads = heads
 
     def forward(self, first: Tensor, current: Tensor) -> Tensor:
         """As `Heads.success_logit`."""
-        return self.completion(first, current)[..., 0]
+        return self.heads.success_logit(first, current)
 
 
 def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
@@ -178,25 +164,21 @@ def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
         raise UserError("this model is exported already: export the checkpoint that it was exported from")
     if net.config.encoder.transformers is not None:
         raise UserError("a model with towers of `transformers` cannot be exported to ONNX: use the checkpoint itself")
-    size = net.config.encoder.image_size
-    views = len(net.config.views)
-    width = net.config.width
-    images = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
-    view_index, batch_index = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
+    size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
     embedding, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)
-    masked_views = torch.eye(views + 1, dtype=torch.bool)[:, 1:]
     embedding_inputs = {
-        "images": images,
-        "view_index": view_index,
-        "batch_index": batch_index,
+        "images": torch.zeros(2 * views, *size, 3, dtype=torch.uint8),
+        "view_index": torch.arange(views).repeat(2),
+        "batch_index": torch.arange(2).repeat_interleave(views),
         "instruction": embedding,
-        "masked_views": masked_views,
+        "masked_views": torch.eye(views + 1, dtype=torch.bool)[:, 1:],
     }
+    heads = factor_heads(net.heads)
     modules: dict[str, tuple[nn.Module, dict[str, Tensor]]] = {
         "text": (TextGraph(net), {"ids": net.encoder.tokenize(["one", "two"])}),
         "embedding": (EmbeddingGraph(net), embedding_inputs),
-        "heads": (HeadsGraph(net.heads), {"anchors": anchors, "embedding": embedding}),
-        "success": (SuccessGraph(net.heads), {"first": embedding, "current": embedding + 1}),
+        "heads": (heads, {"anchors": anchors, "embedding": embedding}),
+        "success": (SuccessGraph(heads), {"first": embedding, "current": embedding + 1}),
     }
     return {name: export_module(*modules[name], outputs) for name, outputs in GRAPH_OUTPUTS.items()}
 

@@ -23,6 +23,7 @@ MAX_ROWS_PER_CALL = 64
 Tensors = tuple[Tensor, ...]
 GraphFn = Callable[..., Tensors]
 """A graph as a function of tensors."""
+MapChunks = Callable[[Callable[[slice], Tensors], int], list[Tensors]]
 
 
 class OnnxNet(ProgressNet):
@@ -73,31 +74,20 @@ class OnnxNet(ProgressNet):
     def _map_chunks(self, fn: Callable[[slice], Tensors], num_rows: int) -> list[Tensors]:
         """Apply `fn` to chunks of the rows, in parallel."""
         chunk_size = max(1, min(MAX_ROWS_PER_CALL, -(-num_rows // torch.get_num_threads())))
-        return list(
-            self._executor.map(
-                fn, (slice(i, min(i + chunk_size, num_rows)) for i in range(0, max(num_rows, 1), chunk_size))
-            )
-        )
+        starts = range(0, max(num_rows, 1), chunk_size)
+        return list(self._executor.map(fn, (slice(i, min(i + chunk_size, num_rows)) for i in starts)))
 
 
 class OnnxHeads:
     """The heads of an exported net, with the interface of `heads.Heads`."""
 
-    def __init__(
-        self,
-        graph: GraphFn,
-        success_graph: GraphFn,
-        map_chunks: Callable[[Callable[[slice], Tensors], int], list[Tensors]],
-    ) -> None:
-        self._graph = graph
-        self._success_graph = success_graph
-        self._map_chunks = map_chunks
+    def __init__(self, graph: GraphFn, success_graph: GraphFn, map_chunks: MapChunks) -> None:
+        self._graph, self._success_graph, self._map_chunks = graph, success_graph, map_chunks
 
     def __call__(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
         """As `Heads.forward`: anchors [A, N, width] and embeddings [N, width]."""
-        hops, *others = zip(
-            *self._map_chunks(lambda rows: self._graph(anchors[:, rows], current[rows]), len(current)), strict=True
-        )
+        chunks = self._map_chunks(lambda rows: self._graph(anchors[:, rows], current[rows]), len(current))
+        hops, *others = zip(*chunks, strict=True)
         return HeadOutputs(torch.cat(hops, dim=1), *map(torch.cat, others))
 
     def success_logit(self, first: Tensor, current: Tensor) -> Tensor:
@@ -119,13 +109,11 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except ort.capi.onnxruntime_pybind11_state.OnnxRuntimeException as error:
         raise CheckpointError(f"{name}.onnx: rejected by ONNX Runtime ({error})") from None
-    input_names, output_names = (
-        [entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs())
-    )
+    input_names = [entry.name for entry in session.get_inputs()]
+    output_names = [entry.name for entry in session.get_outputs()]
     if output_names != list(outputs):
-        raise CheckpointError(
-            f"{name}.onnx: has outputs {', '.join(output_names)}, not {', '.join(outputs)}: export it again"
-        )
+        actual, expected = (", ".join(names) for names in (output_names, outputs))
+        raise CheckpointError(f"{name}.onnx: has outputs {actual}, not {expected}: export it again")
 
     def run(*inputs: Tensor) -> Tensors:
         feeds = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(input_names, inputs, strict=True)}

@@ -18,63 +18,45 @@ SIZE_TYPE, OPTIONS_TYPE = "an integer or a list of them", "numbers by name"
 LOCAL_PREFIX, HUB_PREFIX = "local-dir:", "hf-hub:"
 """Prefixes of open_clip models in a folder and on the Hugging Face Hub."""
 
+
+def _by_key(keys_of_type: Mapping[str, str]) -> dict[str, str]:
+    """Return key -> type from type -> keys, separated by spaces."""
+    return {key: value_type for value_type, keys in keys_of_type.items() for key in keys.split()}
+
+
 TRANSFORMER_KEYS = {
-    "layers": SIZE_TYPE,
-    "width": INTEGER_TYPE,
-    "mlp_ratio": NUMBER_TYPE,
-    "ls_init_value": NUMBER_TYPE,
-    "final_ln_after_pool": FLAG_TYPE,
-    "pool_type": TEXT_TYPE,
-    "output_tokens": FLAG_TYPE,
-    "act_kwargs": OPTIONS_TYPE,
-    "norm_kwargs": OPTIONS_TYPE,
-    "block_type": TEXT_TYPE,
-    "qk_norm": FLAG_TYPE,
-    "scaled_cosine_attn": FLAG_TYPE,
-    "scale_heads": FLAG_TYPE,
-    "scale_attn_inner": FLAG_TYPE,
-    "scale_attn": FLAG_TYPE,
-    "scale_fc": FLAG_TYPE,
+    SIZE_TYPE: "layers",
+    INTEGER_TYPE: "width",
+    NUMBER_TYPE: "mlp_ratio ls_init_value",
+    FLAG_TYPE: "final_ln_after_pool output_tokens qk_norm scaled_cosine_attn scale_heads scale_attn_inner scale_attn "
+    "scale_fc",
+    TEXT_TYPE: "pool_type block_type",
+    OPTIONS_TYPE: "act_kwargs norm_kwargs",
 }
-"""Keys of a transformer, in both towers."""
-VISION_KEYS = TRANSFORMER_KEYS | {
-    "head_width": INTEGER_TYPE,
-    "patch_size": SIZE_TYPE,
-    "image_size": SIZE_TYPE,
-    "patch_dropout": NUMBER_TYPE,
-    "attentional_pool": FLAG_TYPE,
-    "attn_pooler_queries": INTEGER_TYPE,
-    "attn_pooler_heads": INTEGER_TYPE,
-    "no_ln_pre": FLAG_TYPE,
-    "pos_embed_type": TEXT_TYPE,
-    "timm_model_name": TEXT_TYPE,
-    "timm_model_pretrained": FLAG_TYPE,
-    "timm_pool": TEXT_TYPE,
-    "timm_proj": TEXT_TYPE,
-    "timm_proj_bias": FLAG_TYPE,
-    "timm_drop": NUMBER_TYPE,
-    "timm_drop_path": NUMBER_TYPE,
-}
-TEXT_KEYS = TRANSFORMER_KEYS | {
-    "context_length": INTEGER_TYPE,
-    "vocab_size": INTEGER_TYPE,
-    "heads": INTEGER_TYPE,
-    "embed_cls": FLAG_TYPE,
-    "pad_id": INTEGER_TYPE,
-    "eos_id": INTEGER_TYPE,
-    "no_causal_mask": FLAG_TYPE,
-    "proj_bias": FLAG_TYPE,
-    "proj_type": TEXT_TYPE,
-}
-MODEL_KEYS = {
-    "embed_dim": INTEGER_TYPE,
-    "quick_gelu": FLAG_TYPE,
-    "custom_text": FLAG_TYPE,
-    "init_logit_scale": NUMBER_TYPE,
-    "init_logit_bias": NUMBER_TYPE,
-    "nonscalar_logit_scale": FLAG_TYPE,
-    "output_dict": FLAG_TYPE,
-}
+VISION_KEYS = _by_key(TRANSFORMER_KEYS) | _by_key(
+    {
+        SIZE_TYPE: "patch_size image_size",
+        INTEGER_TYPE: "head_width attn_pooler_queries attn_pooler_heads",
+        NUMBER_TYPE: "patch_dropout timm_drop timm_drop_path",
+        FLAG_TYPE: "attentional_pool no_ln_pre timm_model_pretrained timm_proj_bias",
+        TEXT_TYPE: "pos_embed_type timm_model_name timm_pool timm_proj",
+    }
+)
+TEXT_KEYS = _by_key(TRANSFORMER_KEYS) | _by_key(
+    {
+        INTEGER_TYPE: "context_length vocab_size heads pad_id eos_id",
+        FLAG_TYPE: "embed_cls no_causal_mask proj_bias",
+        TEXT_TYPE: "proj_type",
+    }
+)
+MODEL_KEYS = _by_key(
+    {
+        INTEGER_TYPE: "embed_dim",
+        FLAG_TYPE: "quick_gelu custom_text nonscalar_logit_scale output_dict",
+        NUMBER_TYPE: "init_logit_scale init_logit_bias",
+    }
+)
+"""Keys of the parts of a description by type; those of a transformer are in both towers."""
 REMOTE_KEYS = ("hf_model_name", "hf_tokenizer_name")
 """Keys of open_clip for which it reads further files, from a folder or a hub."""
 
@@ -119,6 +101,5 @@ def _has_type(value: Any, expected_type: str) -> bool:
     if expected_type == OPTIONS_TYPE:
         scalar_types = (int, float, str)  # gelu's `approximate` is a word
         return isinstance(value, Mapping) and all(isinstance(item, scalar_types) for item in value.values())
-    return isinstance(value, int if expected_type in (INTEGER_TYPE, SIZE_TYPE) else int | float) and not isinstance(
-        value, bool
-    )
+    number_type = int if expected_type in (INTEGER_TYPE, SIZE_TYPE) else int | float
+    return isinstance(value, number_type) and not isinstance(value, bool)

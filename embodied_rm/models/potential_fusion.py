@@ -63,12 +63,9 @@ def fuse_perspectives(
         error: Expected error of the potential relative to the first frame [N].
         reference_potential: Potential along the demonstration [N]; None without one.
     """
-    anchors: dict[str, npt.ArrayLike] = {
-        "incremental": previous,
-        "forward": FIRST_POTENTIAL,
-        "backward": GOAL_POTENTIAL,
-    }
-    perspectives = {name: apply_hop(anchors[name], hop) for name, hop in zip(anchors, hops, strict=False)}
+    anchors: tuple[npt.ArrayLike, ...] = (previous, FIRST_POTENTIAL, GOAL_POTENTIAL)
+    named_hops = zip(("incremental", "forward", "backward"), anchors, hops, strict=False)
+    perspectives = {name: apply_hop(anchor, hop) for name, anchor, hop in named_hops}
     if reference_potential is not None:
         perspectives["reference"] = reference_potential
     inverse_variance = kind == "inverse_variance"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from open_clip.factory import load_checkpoint
 
+from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.hub_download import download_repository
 from embodied_rm.models.clip_builder import build_clip
 from embodied_rm.models.encoders import EncoderConfig
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, check_open_clip_config
@@ -44,11 +43,11 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
 
     `CheckpointError` if it cannot be loaded; names the folder and the reason.
     """
-    folder = (
-        Path(source.removeprefix(LOCAL_PREFIX))
-        if source.startswith(LOCAL_PREFIX)
-        else download_model(source.removeprefix(HUB_PREFIX), (CONFIG_FILE, *WEIGHT_FILES))
-    )
+    if source.startswith(LOCAL_PREFIX):
+        folder = Path(source.removeprefix(LOCAL_PREFIX))
+    else:
+        name, patterns = source.removeprefix(HUB_PREFIX), [CONFIG_FILE, *WEIGHT_FILES]
+        folder = download_repository(name, source, CheckpointError, allow_patterns=patterns)
     config = _read_config(folder)
     weights = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if weights is None:
@@ -65,8 +64,9 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
 
 def _read_config(folder: Path) -> EncoderConfig:
     path = folder / CONFIG_FILE
+    stored = read_bytes(path)
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(stored)
         model, preprocess = content["model_cfg"], content.get("preprocess_cfg", {})
         # Weights come from the folder only.
         model = {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
@@ -78,29 +78,7 @@ def _read_config(folder: Path) -> EncoderConfig:
             mean=tuple(preprocess.get("mean", (0.48145466, 0.4578275, 0.40821073))),
             std=tuple(preprocess.get("std", (0.26862954, 0.26130258, 0.27577711))),
         )
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     except UserError as error:
         raise CheckpointError(f"{path}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: not the description of an open_clip model ({error!r})") from None
-
-
-def download_model(repository: str, patterns: Sequence[str]) -> Path:
-    """Download a model from the Hugging Face Hub, or find it in the cache.
-
-    Args:
-        repository: "owner/name".
-        patterns: Files of the repository that are downloaded.
-
-    Returns:
-        The local folder.
-
-    Raises:
-        CheckpointError: When there is no such repository, or no network.
-    """
-    try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{repository}: cannot be downloaded from the Hugging Face Hub ({reason})") from None

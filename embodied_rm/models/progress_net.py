@@ -19,7 +19,7 @@ from embodied_rm.models.heads import HeadOutputs, Heads
 from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.ood import EmbeddingDistribution, inflate_uncertainty
 from embodied_rm.models.progress_net_state import ProgressNetState
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, check_reset, check_step
 from embodied_rm.models.view_consistency import MIN_VIEWS_LEAVE_ONE_OUT, leave_one_out_success, visible_views
 from embodied_rm.models.view_fusion import ViewFusion, ViewToken
 from embodied_rm.types import Episode, RewardOutput, Views
@@ -73,9 +73,8 @@ class ProgressNet(nn.Module):
         width = config.width
         self.instruction = nn.Linear(config.encoder.open_clip["embed_dim"], width)
         self.view_embedding = nn.Parameter(0.02 * torch.randn(len(config.views), width))
-        self.view_token = ViewToken(
-            self.encoder.feature_shape(), width, channels=config.channels, grid=config.grid_size
-        )
+        shape, grid = self.encoder.feature_shape(), config.grid_size
+        self.view_token = ViewToken(shape, width, channels=config.channels, grid=grid)
         self.fusion = ViewFusion(width, config.num_layers)
         self.heads = Heads(width, config.max_subtasks, with_distribution=config.median_ood is not None)
 
@@ -119,9 +118,8 @@ class ProgressNet(nn.Module):
         tokens = self.view_token(features, condition) + self.view_embedding[view_index]
         shape = (instruction.shape[0], len(self.config.views))
         dense = tokens.new_zeros(*shape, tokens.shape[-1]).index_put((batch_index, view_index), tokens)
-        present = torch.zeros(shape, dtype=torch.bool, device=tokens.device).index_put(
-            (batch_index, view_index), torch.ones_like(batch_index, dtype=torch.bool)
-        )
+        ones = torch.ones_like(batch_index, dtype=torch.bool)
+        present = ones.new_zeros(shape).index_put((batch_index, view_index), ones)
         has_majority = present.sum(dim=1, keepdim=True) >= MIN_VIEWS_LEAVE_ONE_OUT
         attended = (present & ~(masked_views[:, None] & has_majority)).flatten(0, 1)
         num_masks = masked_views.shape[0]
@@ -167,24 +165,25 @@ class ProgressNet(nn.Module):
         `UserError` if lengths differ, a view is unknown, a goal or a keyframe has no visible view, or the fusion needs
         goals or references and there are none.
         """
-        for label, batch in (("goal", goal), ("reference", reference)):
-            if len(instructions) != len(views) or (batch is not None and len(batch) != len(views)):
-                raise UserError(
-                    f"reset needs one instruction (and {label}) per environment: got views of {len(views)}, "
-                    f"{len(instructions)} instructions" + ("" if batch is None else f", {len(batch)} {label}s")
-                )
+        check_reset(views, instructions, goal, reference)
         self._check_anchors(goal, reference)
         with inference_context(self):
             instruction = self.embed_instructions(instructions)
             embedding, leave_one_out, visible = self._embed_views(views, instruction)
             goal_embedding = None if goal is None else self._embed_goal(goal, instruction)
             reference_fields = {} if reference is None else self._embed_reference(reference)
-        return ProgressNetState.initial(
-            instruction,
-            embedding,
-            self._leave_one_out(leave_one_out, embedding),
-            visible,
-            goal_embedding,
+        zeros = torch.zeros(len(embedding), device=embedding.device)
+        return ProgressNetState(
+            instruction=instruction,
+            first_embedding=embedding,
+            first_leave_one_out=self._leave_one_out(leave_one_out, embedding),
+            previous_embedding=embedding,
+            has_observation=visible,
+            carried_potential=zeros,
+            expected_error=zeros,
+            success=zeros,
+            subtask=zeros.long(),
+            goal_embedding=goal_embedding,
             **reference_fields,
         )
 
@@ -210,15 +209,14 @@ class ProgressNet(nn.Module):
         if not visible.all():
             row, timestep = divmod(int((~visible).nonzero()[0]), progress.shape[1])
             view_names = ", ".join(self.config.views)
-            raise UserError(
-                f"keyframe {timestep} of the reference of environment {row} shows none of {view_names}{BLANK_HINT}"
-            )
+            label = f"keyframe {timestep} of the reference of environment {row}"
+            raise UserError(f"{label} shows none of {view_names}{BLANK_HINT}")
         embeddings = embeddings.view(*progress.shape, -1)
         progress = progress.to(embeddings)
         belief = torch.zeros_like(progress)
         belief[:, 0] = 1
-        belief_fields = {"belief": belief, "max_belief": sum_neighbors(belief)}
-        return {"reference_embeddings": embeddings, "reference_progress": progress, **belief_fields}
+        fields = {"reference_embeddings": embeddings, "reference_progress": progress}
+        return {**fields, "belief": belief, "max_belief": sum_neighbors(belief)}
 
     def _embed_goal(self, goal: Views, instruction: Tensor) -> Tensor:
         embedding, _, visible = self._embed_views(goal, instruction)
@@ -234,15 +232,13 @@ class ProgressNet(nn.Module):
         starts at this frame. `UserError` if the lengths differ or a view is unknown to the model.
         """
         assert isinstance(state, ProgressNetState)
-        if len(views) != len(state):
-            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
+        check_step(state, views)
         with inference_context(self):
             embedding, leave_one_out, visible = self._embed_views(views, state.instruction)
             state = state.start_rows(embedding, self._leave_one_out(leave_one_out, embedding), visible)
             alignment = self._align(state, embedding)
-            anchors = [state.previous_embedding, state.first_embedding] + (
-                [] if state.goal_embedding is None else [state.goal_embedding]
-            )
+            goals = () if state.goal_embedding is None else (state.goal_embedding,)
+            anchors = [state.previous_embedding, state.first_embedding, *goals]
             outputs = self.heads(torch.stack(anchors), embedding)
             fused = potential_fusion.fuse_perspectives(
                 self.config.fusion,
@@ -252,16 +248,11 @@ class ProgressNet(nn.Module):
                 outputs.expected_error.cpu().numpy(),
                 None if alignment is None else alignment.potential.cpu().numpy(),
             )
-            success = (
-                self._success_prob(outputs, state.first_leave_one_out, leave_one_out)
-                if alignment is None
-                else alignment.success_score
-            )
+            success = self._success_prob(outputs, state.first_leave_one_out, leave_one_out, alignment)
             next_state = state.update_rows(visible, **self._next_fields(fused, embedding, outputs, success, alignment))
         ood = outputs.ood.cpu().numpy()
-        return next_state.to_output(
-            visible, inflate_uncertainty(fused.uncertainty, ood, self.config.median_ood), ood
-        ), next_state
+        uncertainty = inflate_uncertainty(fused.uncertainty, ood, self.config.median_ood)
+        return next_state.to_output(visible, uncertainty, ood), next_state
 
     def _align(self, state: ProgressNetState, embedding: Tensor) -> Alignment | None:
         """Alignment of each row with its reference; None without references."""
@@ -273,16 +264,16 @@ class ProgressNet(nn.Module):
         )
 
     def _success_prob(
-        self, outputs: HeadOutputs, first_leave_one_out: Tensor | None, leave_one_out: Tensor | None
+        self, outputs: HeadOutputs, first_without: Tensor, without: Tensor | None, alignment: Alignment | None
     ) -> Tensor:
-        """Success probability [N] without a reference."""
+        """Success probability [N]: that of the reference if there is one, else limited by those without each view."""
+        if alignment is not None:
+            return alignment.success_score
         success = torch.sigmoid(outputs.success_logit)
-        if leave_one_out is None:
+        if without is None:
             return success
-        assert first_leave_one_out is not None
-        return leave_one_out_success(
-            success, torch.sigmoid(self.heads.success_logit(first_leave_one_out, leave_one_out))
-        )
+        logits = self.heads.success_logit(first_without.expand_as(without), without)
+        return leave_one_out_success(success, torch.sigmoid(logits))
 
     def _next_fields(
         self,
@@ -294,16 +285,14 @@ class ProgressNet(nn.Module):
         rows: slice = slice(None),
     ) -> dict[str, Tensor]:
         """State fields after a prediction of the given rows."""
-        reference_fields = (
-            {} if alignment is None else {"belief": alignment.belief[rows], "max_belief": alignment.max_belief[rows]}
-        )
+        names = () if alignment is None else ("belief", "max_belief")
         return {
             "previous_embedding": embedding[rows],
             "carried_potential": torch.from_numpy(fused.potential[rows]).to(embedding.device),
             "expected_error": torch.from_numpy(fused.expected_error[rows]).to(embedding.device),
             "success": success[rows],
             "subtask": outputs.subtask_logits[rows].argmax(dim=-1),
-            **reference_fields,
+            **{name: getattr(alignment, name)[rows] for name in names},
         }
 
     def _embed_views(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:

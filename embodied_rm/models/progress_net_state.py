@@ -46,44 +46,14 @@ class ProgressNetState:
     max_belief: Tensor | None = None
     """Largest probability so far of each keyframe and its two neighbors, float [N, R]."""
 
-    @classmethod
-    def initial(
-        cls,
-        instruction: Tensor,
-        embedding: Tensor,
-        leave_one_out: Tensor,
-        has_observation: Tensor,
-        goal_embedding: Tensor | None,
-        **reference: Tensor,
-    ) -> ProgressNetState:
-        """State after the first frame, with potential 0."""
-        zeros = torch.zeros(len(embedding), device=embedding.device)
-        return cls(
-            instruction=instruction,
-            first_embedding=embedding,
-            first_leave_one_out=leave_one_out,
-            previous_embedding=embedding,
-            has_observation=has_observation,
-            carried_potential=zeros,
-            expected_error=zeros,
-            success=zeros,
-            subtask=zeros.long(),
-            goal_embedding=goal_embedding,
-            **reference,
-        )
-
     def __len__(self) -> int:
         return len(self.carried_potential)
 
     def start_rows(self, embedding: Tensor, leave_one_out: Tensor, visible: Tensor) -> ProgressNetState:
         """Return the state where rows without an earlier observation start at this frame."""
-        starting = visible & ~self.has_observation
-        return replace(
-            self.update_rows(
-                starting, first_embedding=embedding, first_leave_one_out=leave_one_out, previous_embedding=embedding
-            ),
-            has_observation=self.has_observation | visible,
-        )
+        first = {"first_embedding": embedding, "first_leave_one_out": leave_one_out, "previous_embedding": embedding}
+        started = self.update_rows(visible & ~self.has_observation, **first)
+        return replace(started, has_observation=self.has_observation | visible)
 
     def update_rows(self, mask: Tensor, **new: Tensor) -> ProgressNetState:
         """Return the state with the given tensors in the rows of `mask` (bool [N])."""
@@ -117,10 +87,8 @@ class ProgressNetState:
             if (getattr(self, name) is None) != (getattr(other, name) is None):
                 raise UserError(f"environments of one batch must all have a {label}, or none of them")
         index = torch.as_tensor(np.asarray(rows), device=self.carried_potential.device)
-        other_tensors = other._tensors()
-        return replace(
-            self, **{name: tensor.index_copy(0, index, other_tensors[name]) for name, tensor in self._tensors().items()}
-        )
+        others = other._tensors()
+        return replace(self, **{name: t.index_copy(0, index, others[name]) for name, t in self._tensors().items()})
 
     def potential(self) -> Array:
         """float32 [N]: the carried potential."""

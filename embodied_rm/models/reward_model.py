@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
-from embodied_rm.types import Array, RewardOutput, Views
+from embodied_rm.types import Array, BoolArray, RewardOutput, Views
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 RowIndices = npt.NDArray[np.int64]
+UNKNOWN_SUBTASK = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,14 @@ class InputSpec:
     image_size: tuple[int, int] | None = None
     """Height and width in pixels. None: the recorded size."""
 
+    def select_views(self, available: Iterable[str], source: str) -> list[str]:
+        """Return the available views that the model knows; `UserError` that names the source if there are none."""
+        names = tuple(available)
+        known = [name for name in names if self.views is None or name in self.views]
+        if self.views is not None and not known:
+            raise UserError(f"the model knows the views {', '.join(self.views)}; {source} has {', '.join(names)}")
+        return known
+
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
@@ -65,6 +74,30 @@ class Capabilities:
     """Half-width of the 90 % interval of progress, in uncertainties (`metrics.interval`). None: not calibrated."""
     failures: Mapping[str, int] = field(default_factory=dict)
     """Number of frames without a prediction so far, by reason."""
+
+
+def check_reset(
+    views: Views, instructions: Sequence[str], goal: Views | None = None, reference: Demonstration | None = None
+) -> None:
+    """Raise `UserError` unless `RewardModel.reset` has one instruction (goal, reference) per environment."""
+    batches = {"instruction": instructions, "goal": goal, "reference": reference}
+    counts = {name: len(batch) for name, batch in batches.items() if batch is not None}
+    if any(count != len(views) for count in counts.values()):
+        given = ", ".join(f"{count} {name}s" for name, count in counts.items())
+        label = " and ".join(counts)
+        raise UserError(f"reset needs one {label} per environment: got views of {len(views)} environments, {given}")
+
+
+def check_step(state: RewardState, views: Views) -> None:
+    """Raise `UserError` unless the views are those of as many environments as the state."""
+    if len(views) != len(state):
+        raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
+
+
+def make_plain_output(progress: Array, valid: BoolArray, success: Array) -> RewardOutput:
+    """Return the prediction of a model without subtasks and uncertainty."""
+    subtask, uncertainty = np.full(len(progress), UNKNOWN_SUBTASK, np.int64), np.zeros(len(progress), np.float32)
+    return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
 
 
 class RewardState(Protocol):

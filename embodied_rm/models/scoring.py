@@ -50,11 +50,8 @@ def score_episodes(
             batch = members[start : start + MAX_BATCH_EPISODES]
             goal_views = None if goals is None else views_at([goals[i] for i in batch], -1)
             reference = None if references is None else stack_demonstrations([references[i] for i in batch])
-            curves.update(
-                zip(
-                    batch, _score_batch(subgoal_model, [episodes[i] for i in batch], goal_views, reference), strict=True
-                )
-            )
+            outputs = _score_batch(subgoal_model, [episodes[i] for i in batch], goal_views, reference)
+            curves.update(zip(batch, outputs, strict=True))
     return [curves[i] for i in range(len(episodes))]
 
 
@@ -131,20 +128,14 @@ def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[Rew
 
 def concat_outputs(outputs: Sequence[RewardOutput]) -> RewardOutput:
     """Concatenate predictions along their rows."""
-    return RewardOutput(
-        **{name: np.concatenate([getattr(output, name) for output in outputs]) for name in vars(outputs[0])}
-    )
+    return RewardOutput(**{name: np.concatenate([getattr(o, name) for o in outputs]) for name in vars(outputs[0])})
 
 
 def _initial_outputs(length: int) -> RewardOutput:
     """Predictions of first frames: no progress, no success."""
-    return RewardOutput(
-        progress=np.zeros(length, np.float32),
-        valid=np.ones(length, bool),
-        subtask=np.zeros(length, np.int64),
-        success=np.zeros(length, np.float32),
-        uncertainty=np.zeros(length, np.float32),
-    )
+    progress, success, uncertainty = np.zeros((3, length), np.float32)
+    valid, subtask = np.ones(length, bool), np.zeros(length, np.int64)
+    return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
 
 
 def episode_views(episode: Episode) -> Views:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,26 +72,19 @@ class SubgoalState:
     def state_dict(self) -> dict[str, Tensor]:
         """Return all tensors by name. There must be no goal images: simulated environments have none."""
         assert all(goal is None for goal in self.goal), "goal images are not serialized"
-        inner = [
-            add_prefix(str(index), state.state_dict())
-            for index, state in enumerate(self.states)
-            if isinstance(state, SerializableState)
-        ]
-        columns = {
-            name: torch.from_numpy(column.copy()) for name, column in self._columns().items() if name in COUNT_FIELDS
-        }
-        return {
-            **columns,
-            "subgoals": pack_json(self.subgoals.tolist()),
-            **dict(chain(*(tensors.items() for tensors in inner))),
-        }
+        tensors = {name: torch.from_numpy(getattr(self, name).copy()) for name in COUNT_FIELDS}
+        tensors["subgoals"] = pack_json(self.subgoals.tolist())
+        for index, state in enumerate(self.states):
+            if isinstance(state, SerializableState):
+                tensors |= add_prefix(str(index), state.state_dict())
+        return tensors
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> SubgoalState:
         """Return the state with these tensors."""
         first = self.states[0]
         assert isinstance(first, SerializableState)
         indices = {int(name.split(".")[0]) for name in tensors if name[0].isdigit()}
-        subgoals = np.fromiter(map(tuple, unpack_json(tensors["subgoals"])), object)
+        subgoals = object_array([tuple(sentences) for sentences in unpack_json(tensors["subgoals"])])
         return SubgoalState(
             states=tuple(first.from_state_dict(strip_prefix(str(index), tensors)) for index in sorted(indices)),
             subgoals=subgoals,
@@ -110,3 +102,8 @@ class SubgoalState:
 
     def _columns(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "states"}
+
+
+def object_array(values: Sequence[object]) -> npt.NDArray[np.object_]:
+    """The values as an object array [N]."""
+    return np.fromiter(values, object, len(values))

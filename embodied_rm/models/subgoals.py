@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState
-from embodied_rm.models.subgoal_state import SubgoalState
+from embodied_rm.models.subgoal_state import SubgoalState, object_array
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 SUBGOAL_SEPARATOR = "; then "
@@ -85,9 +84,8 @@ class SubgoalRewardModel:
         output, previous_output, states = self._step_subgoals(state, views)
         next_state = self._update_streaks(replace(state, states=states), output, previous_output)
         reverting = next_state.undone_streak >= self.patience
-        advancing = (
-            (next_state.done_streak >= self.patience) & (next_state.num_done < next_state.num_subgoals - 1) & ~reverting
-        )
+        is_last = next_state.num_done == next_state.num_subgoals - 1
+        advancing = (next_state.done_streak >= self.patience) & ~is_last & ~reverting
         next_state = self._shift_subgoals(next_state, advancing.astype(np.int64) - reverting, views)
         at_last = (next_state.num_done == next_state.num_subgoals - 1) & ~advancing
         uncertainty = np.where(reverting, previous_output.uncertainty, output.uncertainty)
@@ -116,20 +114,14 @@ class SubgoalRewardModel:
                 output, next_state = self.model.step(subgoal_state.take(rows), views.select(rows))
                 states[index] = subgoal_state.put(rows, next_state)
                 results.append((rows, output))
-        return (
-            select_outputs(results, state.num_done),
-            select_outputs(results, np.maximum(state.num_done - 1, 0)),
-            tuple(states),
-        )
+        current, previous = (select_outputs(results, np.maximum(state.num_done - n, 0)) for n in (0, 1))
+        return current, previous, tuple(states)
 
     def _update_streaks(self, state: SubgoalState, output: RewardOutput, previous_output: RewardOutput) -> SubgoalState:
         """The state with updated streaks."""
         done = output.success >= self.threshold
-        undone = (
-            (previous_output.progress < UNDONE_THRESHOLD)
-            & (previous_output.success < self.threshold)
-            & (output.progress < STARTED_THRESHOLD)
-        )
+        undone = (previous_output.progress < UNDONE_THRESHOLD) & (previous_output.success < self.threshold)
+        undone &= output.progress < STARTED_THRESHOLD
         return replace(
             state,
             done_streak=update_success_streak(state.done_streak, done, output.valid),
@@ -146,9 +138,8 @@ class SubgoalRewardModel:
             groups = [rows] if all(goal is None for goal in state.goal[rows]) else list(rows[:, None])
             for group in groups if len(rows) else []:
                 sentences = [state.subgoals[row][index] for row in group]
-                states[index] = states[index].put(
-                    group, self.model.reset(views.select(group), sentences, state.goal[group[0]])
-                )
+                started = self.model.reset(views.select(group), sentences, state.goal[group[0]])
+                states[index] = states[index].put(group, started)
         streaks = {name: np.where(offset == 0, getattr(state, name), 0) for name in ("done_streak", "undone_streak")}
         return replace(state, states=tuple(states), num_done=num_done, **streaks)
 
@@ -171,8 +162,3 @@ def split_subgoals(instruction: str) -> tuple[str, ...]:
             f"{instruction!r} has an empty subgoal: there must be a sentence on both sides of {SUBGOAL_SEPARATOR!r}"
         )
     return subgoals
-
-
-def object_array(values: Sequence[object]) -> npt.NDArray[np.object_]:
-    """The values as an object array [N]."""
-    return np.fromiter(values, object, len(values))

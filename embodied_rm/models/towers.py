@@ -47,9 +47,7 @@ class Tower(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The last feature map, without pooling."""
-        for stage in self.stages:
-            x = stage(x)
-        return x
+        return self.forward_intermediates(x)[-1]
 
 
 class StrideTower(Tower):

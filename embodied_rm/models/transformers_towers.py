@@ -16,12 +16,12 @@ import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import numpy as np
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 
 
 class Architecture(NamedTuple):
@@ -64,18 +64,6 @@ PIXEL_STATISTICS |= dict.fromkeys(
 )
 """Mean and standard deviation of the pixels in training, for folders without preprocessor_config.json."""
 CONFIG_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE = "config.json", "tokenizer.json", "preprocessor_config.json"
-LOAD_ERRORS = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    ZeroDivisionError,
-    SafetensorError,
-    StrictDataclassError,
-)
-"""Exceptions of `transformers` for invalid descriptions and weights: it has no exception classes of its own."""
 MAX_TOKENS = 64
 """Largest number of tokens of an instruction."""
 
@@ -86,13 +74,10 @@ def read_description(folder: Path) -> dict[str, Any]:
     `CheckpointError` if the folder's `config.json` is invalid.
     """
     path = folder / CONFIG_FILE
-    try:
-        content = json.loads(path.read_text())
+    stored = read_bytes(path)
+    with checkpoint_errors(f"{path}: not the description of a model"):
+        content = json.loads(stored)
         model_type = content["model_type"]
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: not the description of a model ({error!r})") from None
     if model_type in DUAL_ARCHITECTURES:
         vision_type, text_type = DUAL_ARCHITECTURES[model_type]
         parts = {"vision": (vision_type, content.get("vision_config")), "text": (text_type, content.get("text_config"))}
@@ -134,13 +119,9 @@ def pixel_statistics(folder: Path, model_type: str) -> tuple[tuple[float, ...], 
     path = folder / PREPROCESSOR_FILE
     if not path.exists():
         return mean, std
-    try:
-        preprocessor = json.loads(path.read_text())
-        return tuple(map(float, preprocessor.get("image_mean", mean))), tuple(
-            map(float, preprocessor.get("image_std", std))
-        )
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error})") from None
+    with checkpoint_errors(f"{path}: cannot be read"):
+        stored = json.loads(path.read_text())
+        return tuple(map(float, stored.get("image_mean", mean))), tuple(map(float, stored.get("image_std", std)))
 
 
 class TransformersTowers(nn.Module):
@@ -168,9 +149,8 @@ class TransformersTowers(nn.Module):
             return outputs.text_embeds if hasattr(outputs, "text_embeds") else outputs.pooler_output
         attention_mask = (ids != self._pad_id()).to(torch.int64)
         token_embeddings = self.reader(input_ids=ids, attention_mask=attention_mask).last_hidden_state
-        return (token_embeddings * attention_mask[..., None]).sum(dim=1) / attention_mask.sum(
-            dim=1, keepdim=True
-        ).clamp(min=1)
+        num_tokens = attention_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return (token_embeddings * attention_mask[..., None]).sum(dim=1) / num_tokens
 
     def tokenize(self, sentences: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L], truncated and padded."""
@@ -180,9 +160,8 @@ class TransformersTowers(nn.Module):
             tokenizer.enable_truncation(max_length)
             tokenizer.enable_padding(length=max_length, pad_id=self._pad_id())
             self._tokenizer = tokenizer
-        return torch.tensor(
-            [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))], dtype=torch.int64
-        )
+        encodings = self._tokenizer.encode_batch(list(sentences))
+        return torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64)
 
     def _max_length(self) -> int:
         # RoBERTa numbers positions from the padding id on.
@@ -217,11 +196,8 @@ class VisionEncoder(nn.Module):
 def _build_model(architectures: Mapping[str, Architecture], fields: Mapping[str, Any]) -> Any:
     """Build a model with these fields, random weights and eager attention."""
     architecture = lookup(architectures, str(fields["model_type"]), "architecture")
-    try:
+    with checkpoint_errors(f"describes no {fields['model_type']} that can be built"):
         return architecture.model_class(_build_config(architecture, fields))
-    except LOAD_ERRORS as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"describes no {fields['model_type']} that can be built ({reason})") from None
 
 
 def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
@@ -249,7 +225,8 @@ def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str
             raise CheckpointError(f"{folder}: has no {label} encoder{hint}")
     tokenizer_bytes = _read_tokenizer(text_folder)
     assert parts["text"] is not None
-    if not _has_padding_token(parts["text"]):
+    text_config = _build_config(TEXT_ARCHITECTURES[parts["text"]["model_type"]], parts["text"])
+    if text_config.pad_token_id is None and text_config.eos_token_id is None:
         raise CheckpointError(f"{text_folder / CONFIG_FILE}: names neither pad_token_id nor eos_token_id")
     description = {**parts, "tokenizer_bytes": len(tokenizer_bytes)}
     towers = TransformersTowers(description)
@@ -259,19 +236,11 @@ def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str
     return description, towers
 
 
-def _has_padding_token(fields: Mapping[str, Any]) -> bool:
-    """Whether the configuration has a token id for padding or for the end."""
-    config = _build_config(TEXT_ARCHITECTURES[fields["model_type"]], fields)
-    return config.pad_token_id is not None or config.eos_token_id is not None
-
-
 def _read_tokenizer(folder: Path) -> bytes:
     path = folder / TOKENIZER_FILE
+    content = read_bytes(path)
     try:
-        content = path.read_bytes()
         Tokenizer.from_str(content.decode())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     except Exception as error:
         raise CheckpointError(f"{path}: not a tokenizer ({str(error).splitlines()[0]})") from None
     return content
@@ -280,21 +249,9 @@ def _read_tokenizer(folder: Path) -> bytes:
 def _load_weights(folder: Path, architectures: Mapping[str, Architecture], fields: Any) -> Any:
     """Load the model with the folder's weights; the configuration is passed in, not read again."""
     architecture = architectures[fields["model_type"]]
-    try:
-        model, loading_info = architecture.model_class.from_pretrained(  # type: ignore[attr-defined]
-            folder,
-            config=_build_config(architecture, fields),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            dtype=torch.float32,
-        )
-    except LOAD_ERRORS as error:
-        raise CheckpointError(f"{folder}: its weights cannot be read ({str(error).strip().splitlines()[0]})") from None
-    if loading_info["missing_keys"] or loading_info["mismatched_keys"]:
-        problems = sorted([*loading_info["missing_keys"], *(str(key) for key in loading_info["mismatched_keys"])])
-        raise CheckpointError(
-            f"{folder}: its weights are not those of {fields['model_type']}: {', '.join(problems[:3])}"
-        )
+    options = {"config": _build_config(architecture, fields), "dtype": torch.float32}
+    model, missing = load_pretrained(architecture.model_class, folder, "its weights cannot be read", **options)
+    if missing:
+        names = ", ".join(missing[:3])
+        raise CheckpointError(f"{folder}: its weights are not those of {fields['model_type']}: {names}")
     return model

@@ -22,9 +22,8 @@ def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
     views = tuple(dict.fromkeys([*source.config.views, *target.config.views]))
     max_subtasks = max(source.config.max_subtasks, target.config.max_subtasks)
     # The calibration belongs to the old weights.
-    net = ProgressNet(
-        replace(source.config, views=views, max_subtasks=max_subtasks, median_ood=None, interval_scale=None)
-    )
+    extended = replace(source.config, views=views, max_subtasks=max_subtasks, median_ood=None, interval_scale=None)
+    net = ProgressNet(extended)
     state_dict = net.state_dict()
     for name, tensor in source.state_dict().items():
         if name in state_dict and state_dict[name].shape == tensor.shape:

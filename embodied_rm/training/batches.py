@@ -69,11 +69,7 @@ class LabeledBatchSampler:
         """
         all_episodes, self.views = [*episodes, *replay_episodes], tuple(views)
         self.episodes = share_instructions(all_episodes)
-        examples = (
-            (e.task, " | ".join(sorted(e.instructions)), instruction)
-            for e in all_episodes
-            for instruction in e.instructions
-        )
+        examples = ((e.task, " | ".join(sorted(e.instructions)), text) for e in all_episodes for text in e.instructions)
         self._augmenter = InstructionAugmenter(examples, replacement_words, word_replacement_prob)
         self._pools = [pool for pool in (range(len(episodes)), range(len(episodes), len(self.episodes))) if pool]
         self._weights = sampling_weights(self.episodes)
@@ -107,43 +103,33 @@ class LabeledBatchSampler:
         rows = np.concatenate(pools)
         episodes = [self.episodes[row] for row in rows]
         frame_indices = [sample_frames(episode.progress, num_timesteps, rng) for episode in episodes]
-        allowed_rows = [None if rank_pools is None else set(rank_pools[i].tolist()) for i in range(len(pools))]
-        goals = [
-            self._sample_goal(int(row), rng, allowed)
-            for pool, allowed in zip(pools, allowed_rows, strict=True)
-            for row in pool
-        ]
+        allowed_rows = [None] * len(pools) if rank_pools is None else [set(pool.tolist()) for pool in rank_pools]
+        candidates = [(int(row), allowed) for pool, allowed in zip(pools, allowed_rows, strict=True) for row in pool]
+        goals = [self._sample_goal(row, rng, allowed) for row, allowed in candidates]
         loaded_rows = range(batch_size)[visible_rows]
         shape = (batch_size, num_timesteps + 1, len(self.views))
         frames, present = np.zeros((*shape, *self._image_shape), self._dtype), np.zeros(shape, bool)
         for b, (episode, goal) in enumerate(zip(episodes, goals, strict=True)):
             goal_episode = episode if goal is None else goal
-            last_index = np.array([len(goal_episode) - 1])
-            for source, indices, columns in (
-                (episode, frame_indices[b], slice(-1)),
-                (goal_episode, last_index, slice(-1, None)),
-            ):
-                self._fill_images(
-                    source, indices, frames[b, columns] if b in loaded_rows else None, present[b, columns]
-                )
+            last_index, loaded = np.array([len(goal_episode) - 1]), b in loaded_rows
+            self._fill_images(episode, frame_indices[b], frames[b, :-1] if loaded else None, present[b, :-1])
+            self._fill_images(goal_episode, last_index, frames[b, -1:] if loaded else None, present[b, -1:])
         negatives = [[self._negatives.sample(episode, rng) for episode in episodes] for _ in range(NUM_NEGATIVES)]
-        own_instructions = [e.instructions[0] for e in episodes]
-        targets = [
-            {name: t.take(m) for name, t in e.targets.items()} for e, m in zip(episodes, frame_indices, strict=True)
-        ]
+        rows_of_negatives = [zip(episodes, texts, strict=True) for texts in negatives]
+        frames_of_episodes = list(zip(episodes, frame_indices, strict=True))
         return LabeledBatch(
             frames=frames,
             present=present,
             instructions=tuple(self._augmenter.augment(e.sample_instruction(rng), e.task, rng) for e in episodes),
-            negatives=tuple(
-                tuple(own_text if t is None else t for t, own_text in zip(texts, own_instructions, strict=True))
-                for texts in negatives
-            ),
+            negatives=tuple(tuple(e.instructions[0] if t is None else t for e, t in row) for row in rows_of_negatives),
             negatives_known=np.array([bool(e.success[-1]) for e in episodes])
             & np.array([[text is not None for text in texts] for texts in negatives]),
             goals=tuple(episode.goal for episode in episodes),
             frame_indices=np.stack(frame_indices),
-            targets={name: stack_targets([row[name] for row in targets]) for name in targets[0]},
+            targets={
+                name: stack_targets([episode.targets[name].take(m) for episode, m in frames_of_episodes])
+                for name in episodes[0].targets
+            },
             has_goal=np.array([goal is not None for goal in goals]),
         )
 
@@ -152,12 +138,8 @@ class LabeledBatchSampler:
     ) -> list[IntArray]:
         """Draw equally many episodes from each pool, without replacement if the pool is large enough."""
         counts = [len(part) for part in np.array_split(np.arange(batch_size), len(pools))]
-
-        def sample_pool(pool: Sequence[int] | IntArray, count: int) -> IntArray:
-            weights = self._weights[pool]
-            return rng.choice(pool, count, replace=count > len(pool), p=weights / weights.sum())
-
-        return [sample_pool(pool, count) for pool, count in zip(pools, counts, strict=True)]
+        weighted = zip(pools, counts, (self._weights[pool] for pool in pools), strict=True)
+        return [rng.choice(pool, n, replace=n > len(pool), p=weights / weights.sum()) for pool, n, weights in weighted]
 
     def _sample_goal(self, row: int, rng: np.random.Generator, allowed: Set[int] | None) -> LabeledEpisode | None:
         """Draw another success of the same goal among the allowed rows (None: all); None without one.
@@ -182,17 +164,13 @@ class LabeledBatchSampler:
 
 def share_instructions(episodes: Sequence[LabeledEpisode]) -> list[LabeledEpisode]:
     """Give each episode the instructions of all episodes of its task and recorded goal, such as reordered clauses."""
-    shared_instructions: dict[tuple[str, str], dict[str, None]] = {}
-    for episode in episodes:
-        if episode.recorded_goal is not None:
-            shared_instructions.setdefault((episode.task, episode.recorded_goal), {}).update(
-                dict.fromkeys(episode.instructions)
-            )
+    shared: dict[tuple[str, str], dict[str, None]] = {}
+    for e in episodes:
+        if e.recorded_goal is not None:
+            shared.setdefault((e.task, e.recorded_goal), {}).update(dict.fromkeys(e.instructions))
     return [
-        episode
-        if episode.recorded_goal is None
-        else replace(episode, instructions=tuple(shared_instructions[episode.task, episode.recorded_goal]))
-        for episode in episodes
+        e if e.recorded_goal is None else replace(e, instructions=tuple(shared[e.task, e.recorded_goal]))
+        for e in episodes
     ]
 
 

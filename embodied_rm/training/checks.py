@@ -35,9 +35,8 @@ def check_single_subgoal(episodes: Iterable[Episode]) -> None:
 
 def require_incremental_labels(net_config: NetConfig, label_schemes: Sequence[str]) -> None:
     """Raise `UserError` if the fusion uses hops from the previous frame and no label scheme teaches them."""
-    if net_config.fusion != "forward" and not any(
-        scheme.incremental for scheme in select_schemes(label_schemes).values()
-    ):
+    incremental = any(scheme.incremental for scheme in select_schemes(label_schemes).values())
+    if net_config.fusion != "forward" and not incremental:
         raise UserError(
             f"label_schemes [{', '.join(label_schemes)}] teach no hops from the previous frame, which "
             f"fusion={net_config.fusion} uses: train with fusion=forward, or add a scheme such as hops"

@@ -78,27 +78,16 @@ def fit(
     check_single_subgoal(episodes)
     require_incremental_labels(net.config, config.label_schemes)
     views, image_size = net.config.views, net.config.encoder.image_size
-    labeled_episodes = label(
-        [resize_episode(episode, views, image_size) for episode in (*episodes, *replay_episodes)],
-        config.label_schemes,
-        make_labelers(config),
-    )
+    resized_episodes = [resize_episode(episode, views, image_size) for episode in (*episodes, *replay_episodes)]
+    labeled_episodes = label(resized_episodes, config.label_schemes, make_labelers(config))
     if config.feature_cache_dir is not None:
-        feature_cache = FeatureCache(config.feature_cache_dir, net.encoder)
-        labeled_episodes = [
-            replace(e, views=feature_cache.get_views(e.views))
-            for e in reporter.track(labeled_episodes, "cache image features")
-        ]
-    word_replacement_prob = config.augment.word_replacement_prob
-    replacement_words = known_words() if word_replacement_prob else ()
-    batch_sampler = LabeledBatchSampler(
-        labeled_episodes[: len(episodes)],
-        net.config.views,
-        labeled_episodes[len(episodes) :],
-        negative_instructions,
-        word_replacement_prob,
-        replacement_words,
-    )
+        cache = FeatureCache(config.feature_cache_dir, net.encoder)
+        tracked_episodes = reporter.track(labeled_episodes, "cache image features")
+        labeled_episodes = [replace(e, views=cache.get_views(e.views)) for e in tracked_episodes]
+    own_episodes, replayed_episodes = labeled_episodes[: len(episodes)], labeled_episodes[len(episodes) :]
+    word_prob = config.augment.word_replacement_prob
+    words = known_words() if word_prob else ()
+    batch_sampler = LabeledBatchSampler(own_episodes, views, replayed_episodes, negative_instructions, word_prob, words)
     if config.lora_rank and net.encoder.config.trainable:
         raise UserError("lora_rank needs a frozen image tower, but that of init_from is trainable")
     if config.lora_rank:
@@ -110,9 +99,8 @@ def fit(
         open_logger(run, reporter, config.wandb_project, group.rank) as log,
     ):
         train_state = TrainState(net, weight_decay=config.weight_decay)
-        resume_settings = (
-            to_json_dict(config) | ({"fsdp": True} if fsdp else {}) | (stream.settings(group) if stream else {})
-        )
+        resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
+        resume_settings |= {"fsdp": True} if fsdp else {}
         train_state.resume(run.path / TRAIN_STATE_DIR, resume_settings)
         group.all_gather_object("resumed")  # all processes load before rank 0 may save again
         save = partial(train_state.save, run.path / TRAIN_STATE_DIR, resume_settings, group)
@@ -156,16 +144,14 @@ def make_labelers(config: TrainConfig) -> dict[str, Labeler]:
 def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) -> dict[str, object]:
     """Return the rows of the table that is reported before training."""
     height, width = net.config.encoder.image_size
+    schemes = select_schemes(config.label_schemes).items()
     return {
         "tower": f"{config.tower} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
         "episodes": num_episodes,
         "batch": f"{config.batch_size} episodes x {config.frames_per_episode} frames",
-        **{
-            f"labels: {name}": format_loss_terms(scheme)
-            for name, scheme in select_schemes(config.label_schemes).items()
-        },
+        **{f"labels: {name}": format_loss_terms(scheme) for name, scheme in schemes},
         "schedule": f"{config.steps} steps" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
 

@@ -81,9 +81,8 @@ def _forward(net: ProgressNet, batch: LabeledBatch, images: TrainingImages) -> T
     visible = images.visible
     selected = images.inputs[visible]
     # Pixels are stored channels last, the memory format of the tower.
-    features = (
-        selected.float() if selected.dtype == torch.float16 else net.encoder.encode_image(selected.movedim(-1, 1))
-    )
+    is_cached = selected.dtype == torch.float16
+    features = selected.float() if is_cached else net.encoder.encode_image(selected.movedim(-1, 1))
     embeddings = _embed(net, features, visible, batch.instructions)
     timesteps, goal_embeddings = embeddings[:, :-1], embeddings[:, -1:]
     first = timesteps[:, :1]
@@ -121,14 +120,11 @@ def microbatch_forwards(
     """
     local_size = group.local_count(len(batch.instructions), "batch_size")
     if local_size % accumulation_steps:
-        raise UserError(
-            f"gradient_accumulation_steps={accumulation_steps} must divide the {local_size} episodes of a process"
-        )
+        setting = f"gradient_accumulation_steps={accumulation_steps}"
+        raise UserError(f"{setting} must divide the {local_size} episodes of a process")
     start, micro_size = group.local_rows(local_size).start, local_size // accumulation_steps
-    microbatches = [
-        _slice_batch(batch, images, slice(offset, offset + micro_size))
-        for offset in range(start, start + local_size, micro_size)
-    ]
+    offsets = range(start, start + local_size, micro_size)
+    microbatches = [_slice_batch(batch, images, slice(offset, offset + micro_size)) for offset in offsets]
     detached: list[TrainingOutputs | None] = [None]
     if accumulation_steps > 1:
         with torch.no_grad():

@@ -23,14 +23,12 @@ class InstructionAugmenter:
         assert 0 <= replacement_prob < 1 and (replacement_words or not replacement_prob)
         words_by_task: dict[str, dict[str, set[str]]] = {}
         for task, intent, instruction in set(examples):
-            words_by_task.setdefault(task, {}).setdefault(intent, set()).update(
-                map(strip_punctuation, instruction.split())
-            )
-        word_sets_by_task = {task: list(words_by_intent.values()) for task, words_by_intent in words_by_task.items()}
-        self._discriminative_words = {
-            task: word_sets[0].union(*word_sets) - word_sets[0].intersection(*word_sets)
-            for task, word_sets in word_sets_by_task.items()
-        }
+            words = words_by_task.setdefault(task, {}).setdefault(intent, set())
+            words.update(map(strip_punctuation, instruction.split()))
+        self._discriminative_words: dict[str, set[str]] = {}
+        for task, words_by_intent in words_by_task.items():
+            first, *others = words_by_intent.values()
+            self._discriminative_words[task] = first.union(*others) - first.intersection(*others)
         self._replacement_words, self._replacement_prob = replacement_words, replacement_prob
 
     def augment(self, instruction: str, task: str, rng: np.random.Generator) -> str:

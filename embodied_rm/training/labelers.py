@@ -46,8 +46,6 @@ def model_progress(checkpoint: Path, episodes: Sequence[Episode]) -> Callable[[E
     """Score episodes in one batch; return a function from an episode to its predicted progress."""
     net = load_progress_net(checkpoint)
     resized = [resize_episode(episode, net.config.views, net.config.encoder.image_size) for episode in episodes]
-    curves = {
-        id(original): np.clip(curve.progress, 0, 1)
-        for original, curve in zip(episodes, score_episodes(net, resized), strict=True)
-    }
+    pairs = zip(episodes, score_episodes(net, resized), strict=True)
+    curves = {id(original): np.clip(curve.progress, 0, 1) for original, curve in pairs}
     return lambda episode: curves[id(episode)]

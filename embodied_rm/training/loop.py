@@ -48,9 +48,8 @@ def train_loop(
     last_save_s = train_state.elapsed_s
     last_tick_s = time.perf_counter()
     while True:
-        statuses = group.all_gather_object(
-            [elapsed_fraction(train_state, config), train_state.elapsed_s - last_save_s > config.checkpoint_seconds]
-        )
+        due = train_state.elapsed_s - last_save_s > config.checkpoint_seconds
+        statuses = group.all_gather_object([elapsed_fraction(train_state, config), due])
         fraction, save_due = max(fraction for fraction, _ in statuses), statuses[0][1]  # by the clock of rank 0
         if fraction >= 1:
             return
@@ -59,20 +58,14 @@ def train_loop(
             last_save_s = train_state.elapsed_s
         rank_pools = stream.rank_pools(train_state.steps) if stream else None
         local_rows = group.local_rows(group.local_count(config.batch_size, "batch_size"))
-        batch, images = prepare_batch(
-            train_state.module.encoder, batch_sampler, config, train_state.steps, rank_pools, local_rows
-        )
-        part_outputs = microbatch_forwards(forward, batch, images, group, config.gradient_accumulation_steps)
-        rng_key = [config.seed, train_state.steps, 1]
-        part_terms = (
-            all_loss_terms(outputs, batch, schemes, np.random.default_rng(rng_key)) for outputs in part_outputs
-        )
+        encoder, step = train_state.module.encoder, train_state.steps
+        batch, images = prepare_batch(encoder, batch_sampler, config, step, rank_pools, local_rows)
+        outputs = microbatch_forwards(forward, batch, images, group, config.gradient_accumulation_steps)
+        rng_key = [config.seed, step, 1]
+        part_terms = (all_loss_terms(part, batch, schemes, np.random.default_rng(rng_key)) for part in outputs)
         metrics: dict[str, Any] = {"learning_rate": config.learning_rate * learning_rate_factor(fraction)}
-        metrics["grad_norm"] = train_state.update(
-            (record_loss_terms(terms_by_scheme, metrics) for terms_by_scheme in part_terms),
-            metrics["learning_rate"],
-            group,
-        )
+        losses = (record_loss_terms(terms_by_scheme, metrics) for terms_by_scheme in part_terms)
+        metrics["grad_norm"] = train_state.update(losses, metrics["learning_rate"], group)
         now_s = time.perf_counter()
         train_state.elapsed_s += now_s - last_tick_s
         last_tick_s = now_s

@@ -20,9 +20,8 @@ def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) ->
     Compared to cross-entropy over 51 bins (two-hot), it gave better rank correlation and error on real video
     (docs/reward_model.md).
     """
-    return weighted_mean(
-        functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA) / HUBER_DELTA, weight
-    )
+    loss = functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA)
+    return weighted_mean(loss / HUBER_DELTA, weight)
 
 
 def error_nll_loss(expected_error: Tensor, error: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -51,11 +50,8 @@ def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Ten
     The term `success` contains the own instruction too. With negatives only, the head would answer "no" everywhere and
     never learn the instruction. `weight` [K, B]: which negatives are known.
     """
-    positive_target, negative_target = torch.ones_like(own_logit), torch.zeros_like(negative_logit)
-    return 0.5 * (
-        success_loss(own_logit, positive_target, weight.any(dim=0))
-        + success_loss(negative_logit, negative_target, weight)
-    )
+    own_loss = bce_loss(own_logit, torch.ones_like(own_logit), weight.any(dim=0))
+    return 0.5 * (own_loss + bce_loss(negative_logit, torch.zeros_like(negative_logit), weight))
 
 
 def subtask_loss(logits: Tensor, subtask: Tensor) -> Tensor:

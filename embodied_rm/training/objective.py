@@ -25,20 +25,11 @@ from embodied_rm.training.batches import LabeledBatch
 from embodied_rm.training.forward import TrainingOutputs
 from embodied_rm.types import BoolArray
 
+PLAIN_TERMS: tuple[LossTerm, ...] = ("all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame")
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {
-    "all_pairs": 1.0,
-    "adjacent_pairs": 1.0,
-    "rewind_pairs": 1.0,
-    "from_first_frame": 1.0,
-    "from_goal": 0.5,
-    "ranking": 1.0,
-    "partial_return": 1.0,
-    "regret": 1.0,
-    "negative_hop": 0.5,
-    "error_nll": 0.1,
-    "success": 0.3,
-    "subtask": 0.1,
-    "success_contrast": 0.5,
+    **dict.fromkeys((*PLAIN_TERMS, "ranking", "partial_return", "regret"), 1.0),
+    **dict.fromkeys(("from_goal", "negative_hop", "success_contrast"), 0.5),
+    **{"success": 0.3, "error_nll": 0.1, "subtask": 0.1},
 }
 RANKING_TEMPERATURE = 0.1
 """Potential difference that corresponds to log-odds of 1 in the ranking term."""
@@ -60,9 +51,7 @@ def all_loss_terms(
 
 def sum_loss_terms(terms_by_scheme: Mapping[str, Mapping[LossTerm, Tensor]]) -> Tensor:
     """Return the weighted sum of the loss terms of all schemes."""
-    return torch.stack(
-        [losses.weighted_sum(scheme_terms, LOSS_WEIGHTS) for scheme_terms in terms_by_scheme.values()]
-    ).sum()
+    return torch.stack([losses.weighted_sum(terms, LOSS_WEIGHTS) for terms in terms_by_scheme.values()]).sum()
 
 
 def scheme_loss_terms(
@@ -135,9 +124,8 @@ class LossContext:
         """Loss of the expected error of the potential from the first frame, without gradient to the hops."""
         # `apply_hop` clips a potential below 0 to 0.
         error = (self.outputs.hops[:, 0, 1:].detach().clamp(min=0) - self.target_hops[:, 0, 1:]).abs()
-        return losses.error_nll_loss(
-            self.outputs.expected_error[:, 1:], error, torch.from_numpy(self.pair_known[:, 0, 1:])
-        )
+        known = torch.from_numpy(self.pair_known[:, 0, 1:])
+        return losses.error_nll_loss(self.outputs.expected_error[:, 1:], error, known)
 
     def success(self) -> Tensor:
         """Loss of the success prediction."""
@@ -150,10 +138,8 @@ class LossContext:
 
     def success_contrast(self) -> Tensor:
         """Loss of success at the last frame under the own instruction (1) and under negative ones (0)."""
-        known = torch.from_numpy(self.batch.negatives_known)
-        return losses.success_contrast_loss(
-            self.outputs.success_logit[:, 1], self.outputs.negative_success_logit, known
-        )
+        known, own_logit = torch.from_numpy(self.batch.negatives_known), self.outputs.success_logit[:, 1]
+        return losses.success_contrast_loss(own_logit, self.outputs.negative_success_logit, known)
 
     def _off_diagonal_mask(self) -> BoolArray:
         return ~np.eye(self.pair_known.shape[1], dtype=bool)
@@ -165,31 +151,14 @@ class LossContext:
     def _preference_loss(self, value_fn: Callable[[Any], Any]) -> Tensor:
         """Bradley-Terry loss of the predicted and the target values of two segments."""
         segments = sample_segment_pairs(self.batch.frame_indices, self.batch.goals, self.rng)
-        predicted_values = value_fn(
-            self._potential()[torch.from_numpy(segments.episode_index), torch.from_numpy(segments.timestep_index)]
-        )
-        target_values = value_fn(segments.gather(self.targets.progress))
-        known = segments.gather(self.targets.progress_known).all(axis=(1, 2))
-        target = torch.from_numpy(bradley_terry(target_values[:, 0], target_values[:, 1]))
-        return losses.bce_loss(
-            BRADLEY_TERRY_RATIONALITY * (predicted_values[:, 0] - predicted_values[:, 1]),
-            target,
-            torch.from_numpy(known),
-        )
+        index = torch.from_numpy(segments.episode_index), torch.from_numpy(segments.timestep_index)
+        predicted, values = value_fn(self._potential()[index]), value_fn(segments.gather(self.targets.progress))
+        target = torch.from_numpy(bradley_terry(values[:, 0], values[:, 1]))
+        known = torch.from_numpy(segments.gather(self.targets.progress_known).all(axis=(1, 2)))
+        return losses.bce_loss(BRADLEY_TERRY_RATIONALITY * (predicted[:, 0] - predicted[:, 1]), target, known)
 
 
 LOSS_TERMS: Mapping[LossTerm, Callable[[LossContext], Tensor]] = {
-    "all_pairs": LossContext.all_pairs,
-    "adjacent_pairs": LossContext.adjacent_pairs,
-    "rewind_pairs": LossContext.rewind_pairs,
-    "from_first_frame": LossContext.from_first_frame,
-    "from_goal": LossContext.from_goal,
-    "ranking": LossContext.ranking,
-    "partial_return": LossContext.partial_return,
-    "regret": LossContext.regret,
-    "negative_hop": LossContext.negative_hop,
-    "error_nll": LossContext.error_nll,
-    "success": LossContext.success,
-    "subtask": LossContext.subtask,
-    "success_contrast": LossContext.success_contrast,
+    term: getattr(LossContext, term) for term in LOSS_WEIGHTS
 }
+"""Loss term -> the method of its name."""

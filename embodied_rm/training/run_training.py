@@ -68,12 +68,9 @@ def train(
         resize_episode(e, net.config.views, image_size) if "scene" not in e.metadata else e for e in all_episodes
     )
     preference_provenance = {} if config.preference_model is None else read_manifest(config.preference_model)["facts"]
-    combined_provenance = merge_provenance(
-        init_metadata or {}, merge_provenance(data_provenance, preference_provenance)
-    )
-    save_progress_net(
-        run.path / CHECKPOINT_DIR, net, {"data_sha256": data_hash, "episodes": len(all_episodes), **combined_provenance}
-    )
+    combined = merge_provenance(init_metadata or {}, merge_provenance(data_provenance, preference_provenance))
+    metadata = {"data_sha256": data_hash, "episodes": len(all_episodes), **combined}
+    save_progress_net(run.path / CHECKPOINT_DIR, net, metadata)
     return net
 
 

@@ -70,9 +70,8 @@ def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> Sh
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
     mesh = init_device_mesh(net.view_embedding.device.type, (group.world_size,))
     for module in (*_block_modules(towers), forward_fn):
-        sharded_module = fully_shard(
-            module, mesh=mesh, mp_policy=policy, ignored_params=set(forward_fn.parameters()) - sharded_params
-        )
+        ignored = set(forward_fn.parameters()) - sharded_params
+        sharded_module = fully_shard(module, mesh=mesh, mp_policy=policy, ignored_params=ignored)
         # The gradients of the processes are summed, not averaged.
         sharded_module.set_gradient_divide_factor(1.0)
         sharded_module.set_force_sum_reduction_for_comms(True)
@@ -81,13 +80,9 @@ def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> Sh
 
 def _block_modules(towers: nn.Module) -> list[nn.Module]:
     """Return the modules that are gathered separately, inner ones first."""
-    block_lists = [module for name, module in towers.named_modules() if name.split(".")[-1] in BLOCK_LIST_NAMES]
-    return [
-        block
-        for block_list in reversed(block_lists)
-        if isinstance(block_list, nn.ModuleList | nn.Sequential)
-        for block in block_list
-    ]
+    named = [module for name, module in towers.named_modules() if name.split(".")[-1] in BLOCK_LIST_NAMES]
+    block_lists = [module for module in reversed(named) if isinstance(module, nn.ModuleList | nn.Sequential)]
+    return [block for block_list in block_lists for block in block_list]
 
 
 def local_shard(tensor: Tensor) -> Tensor:

@@ -34,10 +34,7 @@ class LazyFrames:
     def __init__(
         self, cache: Mapping[int, Mapping[str, Frames]], episode: int, view: str, shape: tuple[int, ...]
     ) -> None:
-        self._cache = cache
-        self._episode = episode
-        self._view = view
-        self.shape = shape
+        self._cache, self._episode, self._view, self.shape = cache, episode, view, shape
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -70,15 +67,10 @@ class StreamingEpisodes:
             self._cache[position] = episode.views
         else:
             self._cache.clear()
-        lazy_views: dict[str, Any] = {
-            view: LazyFrames(self._cache, position, view, frames.shape) for view, frames in episode.views.items()
-        }
-        values = {field.name: getattr(episode, field.name) for field in fields(Episode)}
-        return IndexedEpisode(
-            **{**values, "views": lazy_views, "state": None, "action": None},
-            fingerprint=fingerprint(episode),
-            last_frame_hash=hash_last_frame(episode),
-        )
+        lazy_views = {name: LazyFrames(self._cache, position, name, v.shape) for name, v in episode.views.items()}
+        values: dict[str, Any] = {field.name: getattr(episode, field.name) for field in fields(Episode)}
+        values |= {"views": lazy_views, "state": None, "action": None}
+        return IndexedEpisode(**values, fingerprint=fingerprint(episode), last_frame_hash=hash_last_frame(episode))
 
     @property
     def fits_in_memory(self) -> bool:
@@ -121,10 +113,8 @@ class StreamingEpisodes:
         if self.fits_in_memory:
             return None
         self._move_to(self._resident_range(self._dist_context.rank, step))
-        return [
-            np.unique(self._episodes_at(rank, self._resident_range(rank, step)))
-            for rank in range(self._dist_context.world_size)
-        ]
+        ranks = range(self._dist_context.world_size)
+        return [np.unique(self._episodes_at(rank, self._resident_range(rank, step))) for rank in ranks]
 
     def close(self) -> None:
         """Stop prefetching."""

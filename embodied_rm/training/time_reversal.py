@@ -53,7 +53,6 @@ def reverse_episode(episode: Episode, num_subtasks: int) -> Episode | None:
     last = int(np.flatnonzero(change > STILL_CHANGE_THRESHOLD)[-1])
     if fraction[last] < MIN_FINAL_FRACTION:
         return None
-
     return replace(
         episode,
         name=f"{episode.name} backwards",

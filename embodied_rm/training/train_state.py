@@ -39,14 +39,13 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float, group: DistCont
     local_grads, sharded_grads = [
         [local_shard(g) for g in gradients if isinstance(g, DTensor) == is_sharded] for is_sharded in (False, True)
     ]
-    squared_norms = torch.stack(
-        [torch.linalg.vector_norm(g, dtype=torch.float64) ** 2 for g in (*sharded_grads, *local_grads)]
-    )
+    ordered_grads = (*sharded_grads, *local_grads)
+    squared_norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) ** 2 for g in ordered_grads])
     if sharded_grads:
         group.all_reduce([squared_norms[: len(sharded_grads)]])
     norm = squared_norms.sum().sqrt()
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0).float()
-    for gradient in (*sharded_grads, *local_grads):
+    for gradient in ordered_grads:
         gradient.mul_(scale)
     return norm.item()
 
@@ -93,10 +92,8 @@ class TrainState:
         self.module.zero_grad(set_to_none=True)
         for loss in losses:
             if not bool(torch.isfinite(loss)):
-                raise UserError(
-                    f"the loss became {loss.item()} at step {self.steps + 1}; "
-                    f"learning_rate={learning_rate:g} is too high for these data"
-                )
+                problem = f"the loss became {loss.item()} at step {self.steps + 1}"
+                raise UserError(f"{problem}; learning_rate={learning_rate:g} is too high for these data")
             loss.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         group.all_reduce([g for g in gradients if not isinstance(g, DTensor)])  # FSDP sums sharded ones
@@ -121,29 +118,20 @@ class TrainState:
             tensors[name] = full if group.rank == 0 else torch.empty(0)
         if group.rank:
             return
-        manifest = {
-            "architecture": ARCHITECTURE,
-            "settings": dict(settings),
-            "steps": self.steps,
-            "elapsed_s": self.elapsed_s,
-        }
-        save_tensors(folder, tensors, manifest)
+        manifest = {"architecture": ARCHITECTURE, "settings": dict(settings)}
+        save_tensors(folder, tensors, {**manifest, "steps": self.steps, "elapsed_s": self.elapsed_s})
 
     def resume(self, folder: Path, settings: Mapping[str, object]) -> None:
         """Load the state saved in a folder, if any; `CheckpointError` if it is damaged or has other settings."""
         if not (folder / MANIFEST_NAME).exists():
             return
         tensors, manifest = load_tensors(folder, ARCHITECTURE)
-        if manifest["settings"] != settings:
-            saved_settings = manifest["settings"]
-            changed = sorted(
-                k for k in saved_settings.keys() | settings.keys() if saved_settings.get(k) != settings.get(k)
-            )
+        if (saved := manifest["settings"]) != settings:
+            changed = sorted(k for k in saved.keys() | settings.keys() if saved.get(k) != settings.get(k))
             raise CheckpointError(f"{folder}: the interrupted run had another configuration: {', '.join(changed)}")
-        stored, current = strip_prefix("module", tensors), self.module.state_dict()
-        sharded = {
-            n: distribute_like(t, stored[n]) for n, t in current.items() if isinstance(t, DTensor) and n in stored
-        }
+        stored = strip_prefix("module", tensors)
+        shards = {n: t for n, t in self.module.state_dict().items() if isinstance(t, DTensor) and n in stored}
+        sharded = {name: distribute_like(tensor, stored[name]) for name, tensor in shards.items()}
         load_into(self.module, {**stored, **sharded}, folder)
         for name in self._optimizers:
             self._load_optimizer_state(name, strip_prefix(name, tensors))
@@ -161,9 +149,8 @@ class TrainState:
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in stored.items():
             name, i = key.rsplit(".", 1)
-            state.setdefault(int(i), {})[name] = (
-                value if value.ndim == 0 else distribute_like(parameters[int(i)], value)
-            )
+            placed = value if value.ndim == 0 else distribute_like(parameters[int(i)], value)
+            state.setdefault(int(i), {})[name] = placed
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
     @staticmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 from embodied_rm.types import Frames
@@ -65,3 +67,30 @@ class ChatModel(Protocol):
         `UserError` if no query can be answered, e.g. for a wrong API key or an unknown model.
         """
         ...
+
+
+class BatchedChat(ABC):
+    """A `ChatModel` that answers similar queries in batches."""
+
+    batch_size: int
+    """Number of queries per batch."""
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """Answer every query, in order."""
+        order = sorted(range(len(queries)), key=lambda i: _batch_key(queries[i]))
+        answers: dict[int, Answer] = {}
+        for _, group in groupby(order, key=lambda i: _batch_key(queries[i])):
+            members = list(group)
+            for start in range(0, len(members), self.batch_size):
+                rows = members[start : start + self.batch_size]
+                answers.update(zip(rows, self._answer_batch([queries[i] for i in rows]), strict=True))
+        return [answers[i] for i in range(len(queries))]
+
+    @abstractmethod
+    def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
+        """Answer queries with the same adapter, choices and length of answers."""
+
+
+def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int]:
+    """Return the properties that all queries of a batch share."""
+    return query.adapter, query.choices, query.max_tokens

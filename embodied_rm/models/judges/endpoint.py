@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 from PIL import Image
 
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
-from embodied_rm.types import Frames
 
 MAX_TOP_LOGPROBS = 20
 """Number of log-probabilities requested: the maximum that servers return."""
@@ -76,12 +76,8 @@ class EndpointChat:
     """A `ChatModel` behind an endpoint. A failed attempt is repeated after a growing wait, or the one requested."""
 
     def __init__(self, config: EndpointConfig) -> None:
-        """Open the HTTP client; `UserError` if httpx or the API key is missing."""
-        try:
-            import httpx  # optional
-        except ModuleNotFoundError as error:
-            raise UserError("an endpoint needs httpx: pip install httpx") from error
-        self.config, self._httpx = config, httpx
+        """Open the HTTP client; `UserError` if the API key is missing."""
+        self.config = config
         self._client = httpx.Client(
             base_url=config.url.rstrip("/") + "/",
             headers=config.headers(),
@@ -109,9 +105,9 @@ class EndpointChat:
         """Return the answer of one attempt, and the wait that the server requests, in seconds, if any."""
         try:
             response = self._client.post("chat/completions", json=body)
-        except self._httpx.TimeoutException:
+        except httpx.TimeoutException:
             return Answer(failure="timeout"), None
-        except self._httpx.TransportError:
+        except httpx.TransportError:
             return Answer(failure="unreachable"), None
         if response.status_code in OVERLOADED_STATUSES:
             return Answer(failure="overloaded"), parse_retry_after(response.headers.get("Retry-After"))
@@ -158,11 +154,7 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     }
     if not any(probabilities.values()):
         return Answer(failure="unlisted")
-    return Answer(
-        logprobs={
-            option: math.log(probability) if probability else -math.inf for option, probability in probabilities.items()
-        }
-    )
+    return Answer(logprobs={option: math.log(p) if p else -math.inf for option, p in probabilities.items()})
 
 
 def parse_retry_after(retry_after: str | None) -> float | None:
@@ -175,14 +167,7 @@ def _content_part(part: ContentPart) -> dict[str, Any]:
         return {"type": "text", "text": part}
     if part.ndim == 4:
         raise UserError("an endpoint takes images, not videos")
-    return {
-        "type": "image_url",
-        "image_url": {"url": f"data:image/png;base64,{base64.b64encode(encode_png(part)).decode()}"},
-    }
-
-
-def encode_png(image: Frames) -> bytes:
-    """Encode an image uint8 [H, W, 3] as PNG."""
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    png = io.BytesIO()
+    Image.fromarray(part).save(png, "PNG", compress_level=1)
+    content = base64.b64encode(png.getvalue()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{content}"}}

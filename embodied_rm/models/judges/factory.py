@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.judges.chat import ChatModel
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig, read_api_key
@@ -38,10 +40,8 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
         return make_remote_model(config)
     lookup(WEIGHT_DTYPES, config.dtype, "value of judge.dtype")
     lookup(dict.fromkeys(ATTENTION_IMPLEMENTATIONS), config.attn_implementation, "value of judge.attn_implementation")
-    image_size = config.image_size or None
-    input_spec = InputSpec(
-        views=config.views or None, image_size=None if image_size is None else (image_size[0], image_size[1])
-    )
+    image_size = (config.image_size[0], config.image_size[1]) if config.image_size else None
+    input_spec = InputSpec(views=config.views or None, image_size=image_size)
     if config.type == "question" and config.question == SHUFFLED_QUESTION:
         return ShuffledJudge(make_chat(config), input_spec)
     chat, question = JUDGE_FACTORIES[config.type](config)
@@ -51,18 +51,8 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
 def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
     """Connect to the model of a reward service; `ServiceError` if it cannot be reached."""
     assert config.url is not None
-    try:
-        from embodied_rm.client.reward_client import RewardClient  # by httpx, which is optional
-    except ModuleNotFoundError as error:
-        raise UserError("the client of a service needs httpx: pip install httpx") from error
-    return RemoteRewardModel(
-        RewardClient(
-            config.url,
-            api_key=read_api_key(config.api_key_env),
-            request_timeout_s=config.timeout_s,
-            retry_timeout_s=SERVICE_RETRY_TIMEOUT_S,
-        )
-    )
+    options: dict[str, Any] = {"request_timeout_s": config.timeout_s, "retry_timeout_s": SERVICE_RETRY_TIMEOUT_S}
+    return RemoteRewardModel(RewardClient(config.url, api_key=read_api_key(config.api_key_env), **options))
 
 
 def runtime_options(config: JudgeConfig) -> dict[str, Any]:
@@ -74,66 +64,21 @@ def runtime_options(config: JudgeConfig) -> dict[str, Any]:
 def make_chat(config: JudgeConfig, pixel_limits: tuple[int, int] | None = None) -> ChatModel:
     """Create a generative model from its folder or endpoint. `pixel_limits`: see `LocalChat`."""
     if config.url is None:
-        assert config.folder is not None
-        return LocalChat(config.folder, pixel_limits=pixel_limits, **runtime_options(config))
-    assert config.model is not None
-    return EndpointChat(
-        EndpointConfig(
-            url=config.url,
-            model=config.model,
-            api_key_env=config.api_key_env,
-            timeout_s=config.timeout_s,
-            max_attempts=config.max_attempts,
-            concurrency=config.concurrency,
-        )
-    )
+        return LocalChat(local_folder(config), pixel_limits=pixel_limits, **runtime_options(config))
+    return EndpointChat(EndpointConfig(**{field.name: getattr(config, field.name) for field in fields(EndpointConfig)}))
 
 
-def make_question_judge(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create any generative model with a question of `questions`."""
-    return make_chat(config), QUESTIONS_BY_ANSWER_MODE[config.answer_mode][config.question]
-
-
-def make_robo_dopamine(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create Robo-Dopamine; its three cameras are `config.views`."""
-    return make_chat(config, PIXEL_LIMITS), RoboDopamineQuestion(config.views)
-
-
-def make_robo_reward(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create RoboReward; its camera is the first of `config.views`."""
-    return make_chat(config), RoboRewardQuestion(config.views)
-
-
-def make_lrm(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create a Large Reward Model; its camera is the first of `config.views`."""
-    folder, base_model = require_base_model(config)
-    return LrmChat(folder, base_model, **runtime_options(config)), LrmQuestion(config.views)
-
-
-def make_vlac(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create VLAC; its camera is the first of `config.views`."""
+def local_folder(config: JudgeConfig) -> Path:
+    """Return the folder of a model in this process."""
     assert config.folder is not None
-    return VlacChat(config.folder, **runtime_options(config)), VlacQuestion(config.views)
-
-
-def make_robometer(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create Robometer; it scores every camera separately."""
-    folder, base_model = require_base_model(config)
-    return RobometerChat(folder, base_model, **runtime_options(config)), RobometerQuestion()
-
-
-def make_rewind(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Create ReWiND; it scores every camera separately."""
-    folder, base_model = require_base_model(config)
-    return RewindChat(folder, base_model, device=config.device), RewindQuestion()
+    return config.folder
 
 
 def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
     """Return the folders of the released files and of the base model; `UserError` without the latter."""
-    assert config.folder is not None
     if config.base_model is None:
         raise UserError(f"judge={config.type} needs judge.base_model=..., {BASE_MODEL_HINTS[config.type or '']}")
-    return config.folder, config.base_model
+    return local_folder(config), config.base_model
 
 
 BASE_MODEL_HINTS = {
@@ -141,13 +86,13 @@ BASE_MODEL_HINTS = {
     "robometer": "the folder of the Qwen3-VL that Robometer was trained from; its processor is used",
     "rewind": "a folder with the encoders in dinov2/ and minilm/",
 }
-JudgeFactory = Callable[[JudgeConfig], tuple[ChatModel, Question]]
-JUDGE_FACTORIES: Mapping[str, JudgeFactory] = {
-    "question": make_question_judge,
-    "robo_dopamine": make_robo_dopamine,
-    "vlac": make_vlac,
-    "robo_reward": make_robo_reward,
-    "lrm": make_lrm,
-    "robometer": make_robometer,
-    "rewind": make_rewind,
+JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]]] = {
+    "question": lambda c: (make_chat(c), QUESTIONS_BY_ANSWER_MODE[c.answer_mode][c.question]),
+    "robo_dopamine": lambda c: (make_chat(c, PIXEL_LIMITS), RoboDopamineQuestion(c.views)),
+    "vlac": lambda c: (VlacChat(local_folder(c), **runtime_options(c)), VlacQuestion(c.views)),
+    "robo_reward": lambda c: (make_chat(c), RoboRewardQuestion(c.views)),
+    "lrm": lambda c: (LrmChat(*require_base_model(c), **runtime_options(c)), LrmQuestion(c.views)),
+    "robometer": lambda c: (RobometerChat(*require_base_model(c), **runtime_options(c)), RobometerQuestion()),
+    "rewind": lambda c: (RewindChat(*require_base_model(c), device=c.device), RewindQuestion()),
 }
+"""Type of a judge -> function that creates its model and its question."""

@@ -68,10 +68,9 @@ class JudgeConfig:
             raise UserError(f"judge.batch_size must be >= 1, got {self.batch_size}")
         if self.type == "question":
             lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
-            questions = dict.fromkeys(QUESTIONS_BY_ANSWER_MODE[self.answer_mode]) | dict.fromkeys(
-                [SHUFFLED_QUESTION] * (self.answer_mode == TEXT_ANSWERS)
-            )
-            lookup(questions, self.question, f"question for answer_mode={self.answer_mode}")
+            questions = [*QUESTIONS_BY_ANSWER_MODE[self.answer_mode]]
+            questions += [SHUFFLED_QUESTION] * (self.answer_mode == TEXT_ANSWERS)
+            lookup(dict.fromkeys(questions), self.question, f"question for answer_mode={self.answer_mode}")
 
     def check_location(self) -> None:
         """Raise `UserError` unless the location of the judge is complete and fits its type."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.checkpoint_io import pack_json, unpack_json
+from embodied_rm.checkpoint_io import add_prefix, pack_json, strip_prefix, unpack_json
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.reward_model import RewardState, RowIndices
 from embodied_rm.types import Array
+
+CONTEXT_FIELDS = ("instruction", "view_names", "potential", "success")
+HISTORY_FIELDS = ("capacity", "stride", "length")
+"""Fields of `EpisodeContext` and `FrameHistory` that are stored as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,71 +75,34 @@ class JudgeState:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the images and metadata of every row."""
-        return {
-            f"{i}.{name}": tensor
-            for i, context in enumerate(self.contexts)
-            for name, tensor in _serialize_context(context).items()
-        }
+        tensors: dict[str, Tensor] = {}
+        for i, context in enumerate(self.contexts):
+            tensors |= add_prefix(str(i), _serialize_context(context))
+        return tensors
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> JudgeState:
         """Return the state of a `state_dict`."""
         count = len({name.split(".")[0] for name in tensors})
-        return JudgeState(
-            tuple(
-                _deserialize_context({key.split(".", 1)[1]: tensor for key, tensor in _row_tensors(tensors, i)})
-                for i in range(count)
-            )
-        )
-
-
-def _row_tensors(tensors: dict[str, Tensor], row: int) -> Iterable[tuple[str, Tensor]]:
-    return ((name, tensor) for name, tensor in tensors.items() if name.startswith(f"{row}."))
+        return JudgeState(tuple(_deserialize_context(strip_prefix(str(i), tensors)) for i in range(count)))
 
 
 def _serialize_context(context: EpisodeContext) -> dict[str, Tensor]:
-    multi_view_frames = [
-        context.first,
-        context.previous,
-        context.current,
-        *([] if context.goal is None else [context.goal]),
-        *context.history.frames,
-    ]
+    goal = () if context.goal is None else (context.goal,)
+    stored_frames = [context.first, context.previous, context.current, *goal, *context.history.frames]
     metadata = {
-        "instruction": context.instruction,
-        "view_names": context.view_names,
-        "potential": context.potential,
-        "success": context.success,
+        **{name: getattr(context, name) for name in CONTEXT_FIELDS},
+        **{name: getattr(context.history, name) for name in HISTORY_FIELDS},
         "goal": context.goal is not None,
-        "capacity": context.history.capacity,
-        "stride": context.history.stride,
-        "length": context.history.length,
     }
-    return {
-        "metadata": pack_json(metadata),
-        "frames": torch.from_numpy(np.stack([multi_view_frame.frames for multi_view_frame in multi_view_frames])),
-        "visible": torch.from_numpy(np.stack([multi_view_frame.visible for multi_view_frame in multi_view_frames])),
-    }
+    frames, visible = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*stored_frames, strict=True))
+    return {"metadata": pack_json(metadata), "frames": frames, "visible": visible}
 
 
-def _deserialize_context(tensors: dict[str, Tensor]) -> EpisodeContext:
+def _deserialize_context(tensors: Mapping[str, Tensor]) -> EpisodeContext:
     metadata = unpack_json(tensors["metadata"])
     frames, visible = tensors["frames"].numpy(), tensors["visible"].numpy()
-    multi_view_frames: Sequence[MultiViewFrame] = [
-        MultiViewFrame(frame, frame_visible) for frame, frame_visible in zip(frames, visible, strict=True)
-    ]
-    first, previous, current, *remaining = multi_view_frames
+    first, previous, current, *remaining = map(MultiViewFrame, frames, visible)
     goal = remaining.pop(0) if metadata["goal"] else None
-    history = FrameHistory(
-        capacity=metadata["capacity"], frames=tuple(remaining), stride=metadata["stride"], length=metadata["length"]
-    )
-    return EpisodeContext(
-        instruction=metadata["instruction"],
-        view_names=tuple(metadata["view_names"]),
-        history=history,
-        first=first,
-        previous=previous,
-        current=current,
-        goal=goal,
-        potential=metadata["potential"],
-        success=metadata["success"],
-    )
+    history = FrameHistory(frames=tuple(remaining), **{name: metadata[name] for name in HISTORY_FIELDS})
+    fields = {name: metadata[name] for name in CONTEXT_FIELDS} | {"view_names": tuple(metadata["view_names"])}
+    return EpisodeContext(history=history, first=first, previous=previous, current=current, goal=goal, **fields)

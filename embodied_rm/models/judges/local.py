@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ import transformers
 from torch import Tensor
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.models.judges.chat import Answer, ContentPart, Query
-from embodied_rm.models.transformers_towers import LOAD_ERRORS
+from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
 """Attention implementations. The choice changes scores: RynnValue's authors report 0.647 against 0.673."""
 
 
-class LocalChat:
+class LocalChat(BatchedChat):
     """A `ChatModel` in this process. It decodes greedily: equal queries get equal answers. It runs no stored code."""
 
     def __init__(
@@ -55,17 +54,6 @@ class LocalChat:
         if pixel_limits is not None:
             self.processor.image_processor.size = {"shortest_edge": pixel_limits[0], "longest_edge": pixel_limits[1]}
         self.model.to(device).eval()
-
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer every query, in order."""
-        order = sorted(range(len(queries)), key=lambda i: _batch_key(queries[i]))
-        answers: dict[int, Answer] = {}
-        for _, group in groupby(order, key=lambda i: _batch_key(queries[i])):
-            members = list(group)
-            for start in range(0, len(members), self.batch_size):
-                rows = members[start : start + self.batch_size]
-                answers.update(zip(rows, self._answer_batch([queries[i] for i in rows]), strict=True))
-        return [answers[i] for i in range(len(queries))]
 
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
@@ -105,11 +93,6 @@ class LocalChat:
         return logits.log_softmax(dim=-1).gather(2, choice_ids[:, :, None]).sum(dim=(1, 2))
 
 
-def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int]:
-    """Return the properties that all queries of a batch share."""
-    return query.adapter, query.choices, query.max_tokens
-
-
 def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
     """Return the processor arguments for videos: the frame times, and that no frame is dropped."""
     video_metadata = [
@@ -139,24 +122,13 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     """Load the processor and model of a folder; `CheckpointError` if they cannot be loaded."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
-    model: Any
-    loading_info: Any
-    try:
+    problem = "cannot be loaded as a vision-language model"
+    options: dict[str, Any] = {"dtype": WEIGHT_DTYPES[dtype], "attn_implementation": attn_implementation}
+    with checkpoint_errors(f"{folder}: {problem}"):
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model, loading_info = transformers.AutoModelForImageTextToText.from_pretrained(  # type: ignore[misc]
-            folder,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=WEIGHT_DTYPES[dtype],
-            attn_implementation=attn_implementation,
-            output_loading_info=True,
-        )
-    except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{folder}: cannot be loaded as a vision-language model ({error})") from None
-    missing_keys = sorted(loading_info["missing_keys"])
-    if missing_keys:
-        raise CheckpointError(f"{folder}: {len(missing_keys)} weights are missing, the first is {missing_keys[0]}")
+    model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
+    if missing:
+        raise CheckpointError(f"{folder}: {len(missing)} weights are missing, the first is {missing[0]}")
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
         raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model

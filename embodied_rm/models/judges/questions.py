@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
@@ -33,34 +34,26 @@ class ParsedAnswer(NamedTuple):
     """Probability that the task is done."""
 
 
-class Question(Protocol):
+class Question(ABC):
     """Queries about a timestep and the parser of their answers.
 
     Queries depend on frames only. Earlier answers matter only through the last scored frame.
     """
 
-    @property
-    def predicts_success(self) -> bool:
-        """Whether answers contain a success prediction."""
-        ...
+    predicts_success: ClassVar[bool] = False
+    """Whether answers contain a success prediction."""
+    uses_previous_frame: ClassVar[bool] = False
+    """Whether queries include the last scored frame."""
+    history_capacity: ClassVar[int] = 1
+    """Number of past frames that it needs, at least 1 (the first frame)."""
 
-    @property
-    def uses_previous_frame(self) -> bool:
-        """Whether queries include the last scored frame."""
-        ...
-
-    @property
-    def history_capacity(self) -> int:
-        """Number of past frames that it needs, at least 1 (the first frame)."""
-        ...
-
+    @abstractmethod
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         """Return the queries of a timestep, at least one."""
-        ...
 
+    @abstractmethod
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         """Parse the answers of a timestep, all without failure. None: they cannot be parsed."""
-        ...
 
 
 def view_parts(title: str, multi_view_frame: MultiViewFrame, names: Sequence[str]) -> list[ContentPart]:
@@ -81,13 +74,15 @@ def make_query(
     return Query(parts=parts, system=prompts.SYSTEM_PROMPT, max_tokens=max_tokens, **kwargs)  # type: ignore[arg-type]
 
 
+def before_and_current_parts(header: str, before: MultiViewFrame, context: EpisodeContext) -> list[ContentPart]:
+    """Return an earlier frame under a header, and the current frame."""
+    names = context.view_names
+    return [*view_parts(header, before, names), *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names)]
+
+
 def first_and_current_parts(context: EpisodeContext) -> list[ContentPart]:
     """Return the first and the current frame."""
-    names = context.view_names
-    return [
-        *view_parts(prompts.FIRST_FRAME_HEADER, context.first, names),
-        *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names),
-    ]
+    return before_and_current_parts(prompts.FIRST_FRAME_HEADER, context.first, context)
 
 
 def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES) -> list[ContentPart]:
@@ -116,6 +111,12 @@ def interleave_images(
     return [part for part in parts if not isinstance(part, str) or part]
 
 
+def camera_videos(context: EpisodeContext, max_frames: int) -> list[list[Frames]]:
+    """Return per visible camera up to `max_frames` images of the video so far, evenly spaced, the current one last."""
+    frames = [frame.by_view(context.view_names) for frame in context.history.sample_evenly(context.current, max_frames)]
+    return [[views[name] for views in frames if name in views] for name in context.current.by_view(context.view_names)]
+
+
 def ordered_views(frame: MultiViewFrame, context: EpisodeContext, order: Sequence[str]) -> list[Frames]:
     """Return the visible views of a frame; those in `order` come first, in that order."""
     views = frame.by_view(context.view_names)
@@ -123,14 +124,23 @@ def ordered_views(frame: MultiViewFrame, context: EpisodeContext, order: Sequenc
 
 
 @dataclass(frozen=True)
-class ProgressQuestion:
+class CameraQuestion(Question):
+    """A question about one camera."""
+
+    view_order: tuple[str, ...] = ()
+    """The camera is the first of these views that is visible. Empty: the first visible view."""
+
+    def camera_image(self, frame: MultiViewFrame, context: EpisodeContext) -> Frames:
+        """Return the image of the camera."""
+        return ordered_views(frame, context, self.view_order)[0]
+
+
+@dataclass(frozen=True)
+class ProgressQuestion(Question):
     """Progress in percent, from the first and the current frame."""
 
     question: str = prompts.PROGRESS_QUESTION
     max_tokens: int = 32
-    predicts_success: bool = False
-    uses_previous_frame: bool = False
-    history_capacity: int = 1
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         return (make_query(context, first_and_current_parts(context), self.question, max_tokens=self.max_tokens),)
@@ -141,21 +151,15 @@ class ProgressQuestion:
 
 
 @dataclass(frozen=True)
-class CompletionQuestion:
+class CompletionQuestion(Question):
     """Whether the task is done: progress and success are both the answer or its probability."""
 
+    predicts_success = True
     use_logprobs: bool = False
-    predicts_success: bool = True
-    uses_previous_frame: bool = False
-    history_capacity: int = 1
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        choices = YES_NO_CHOICES if self.use_logprobs else ()
-        return (
-            make_query(
-                context, first_and_current_parts(context), prompts.COMPLETION_QUESTION, max_tokens=8, choices=choices
-            ),
-        )
+        choices, image_parts = YES_NO_CHOICES if self.use_logprobs else (), first_and_current_parts(context)
+        return (make_query(context, image_parts, prompts.COMPLETION_QUESTION, max_tokens=8, choices=choices),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         probabilities = choice_probabilities(answers[0], YES_NO_CHOICES, parse.first_word)
@@ -163,20 +167,14 @@ class CompletionQuestion:
 
 
 @dataclass(frozen=True)
-class CloserQuestion:
+class CloserQuestion(Question):
     """Whether the task is closer to done than at the last scored frame: a hop of +`CLOSER_HOP`, -`CLOSER_HOP` or 0."""
 
+    uses_previous_frame = True
     use_logprobs: bool = False
-    predicts_success: bool = False
-    uses_previous_frame: bool = True
-    history_capacity: int = 1
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        names = context.view_names
-        image_parts = [
-            *view_parts(prompts.PREVIOUS_FRAME_HEADER, context.previous, names),
-            *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names),
-        ]
+        image_parts = before_and_current_parts(prompts.PREVIOUS_FRAME_HEADER, context.previous, context)
         choices = COMPARISON_CHOICES if self.use_logprobs else ()
         return (make_query(context, image_parts, prompts.CLOSER_QUESTION, max_tokens=8, choices=choices),)
 
@@ -188,13 +186,12 @@ class CloserQuestion:
 
 
 @dataclass(frozen=True)
-class RubricQuestion:
+class RubricQuestion(Question):
     """Grade of the video so far, from 1 to 5 (RoboReward): progress is (grade - 1) / 4, success is a 5."""
 
+    predicts_success = True
+    history_capacity = 64
     use_logprobs: bool = False
-    predicts_success: bool = True
-    uses_previous_frame: bool = False
-    history_capacity: int = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         question = prompts.RUBRIC_CHOICE_QUESTION if self.use_logprobs else prompts.RUBRIC_QUESTION
@@ -205,13 +202,10 @@ class RubricQuestion:
         return grade_to_answer(choice_probabilities(answers[0], GRADE_CHOICES, parse.answer))
 
 
-@dataclass(frozen=True)
-class TrueLogprobQuestion:
+class TrueLogprobQuestion(Question):
     """log P("True") of the video so far, scaled by fixed bounds (TOPReward, arXiv 2602.19313)."""
 
-    predicts_success: bool = False
-    uses_previous_frame: bool = False
-    history_capacity: int = 64
+    history_capacity = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         question = prompts.TRUE_QUESTION.format(instruction=context.instruction)
@@ -228,10 +222,8 @@ COMPARISON_CHOICES = ("A", "B", "C")
 GRADE_CHOICES = ("1", "2", "3", "4", "5")
 
 
-class ChoiceParser(Protocol):
-    """A function that finds one of some choices in a text."""
-
-    def __call__(self, text: str, choices: Sequence[str]) -> str | None: ...
+ChoiceParser = Callable[[str, Sequence[str]], str | None]
+"""Function that finds one of some choices in a text."""
 
 
 def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceParser) -> Mapping[str, float] | None:
@@ -240,6 +232,13 @@ def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceP
         return parse.normalize_logprobs(answer.logprobs)
     selected = parser(answer.text or "", choices)
     return None if selected is None else {choice: float(choice == selected) for choice in choices}
+
+
+def mean_head_output(answers: Sequence[Answer], name: str) -> float:
+    """Return the mean of a head's output over answers that all have it."""
+    outputs = [answer.head_outputs[name] for answer in answers if answer.head_outputs is not None]
+    assert len(outputs) == len(answers)
+    return sum(outputs) / len(outputs)
 
 
 def grade_to_answer(probabilities: Mapping[str, float] | None) -> ParsedAnswer | None:

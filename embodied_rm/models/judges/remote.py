@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,11 @@ from embodied_rm.client import episode_handles
 from embodied_rm.client.client_errors import OutOfOrderError
 from embodied_rm.client.episode_handles import EpisodeHandle, SavedEpisodeState
 from embodied_rm.client.prediction import RewardPrediction
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices, check_reset
+from embodied_rm.models.subgoal_state import object_array
 from embodied_rm.types import Array, RewardOutput, Views
-
-if TYPE_CHECKING:
-    from embodied_rm.client.reward_client import RewardClient  # by httpx, which is optional
 
 
 class EpisodeLease:
@@ -78,21 +77,16 @@ class StorableRemoteState(RemoteState):
     def state_dict(self) -> dict[str, Tensor]:
         """Return the saved states of the service, and the index of each episode in them."""
         handles = [episode.handle for episode in self.episodes]
-        snapshots = list(
-            {
-                id(handle.saved_state): handle.saved_state for handle in handles if handle.saved_state is not None
-            }.values()
-        )
+        states = [handle.saved_state for handle in handles if handle.saved_state is not None]
+        snapshots = list({id(state): state for state in states}.values())
         snapshot_index = {id(snapshot): i for i, snapshot in enumerate(snapshots)}
         handle_rows = [(handle.step, snapshot_index[id(handle.saved_state)], handle.state_row) for handle in handles]
+        contents = [torch.frombuffer(bytearray(snapshot.state), dtype=torch.uint8) for snapshot in snapshots]
         return {
             "handle_rows": torch.tensor(handle_rows, dtype=torch.int64),
             "rows": torch.tensor([snapshot.num_rows for snapshot in snapshots], dtype=torch.int64),
             "phi": torch.from_numpy(self.phi.copy()),
-            **{
-                f"snapshot{i}": torch.frombuffer(bytearray(snapshot.state), dtype=torch.uint8)
-                for i, snapshot in enumerate(snapshots)
-            },
+            **{f"snapshot{i}": content for i, content in enumerate(contents)},
         }
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> StorableRemoteState:
@@ -123,9 +117,8 @@ class RemoteRewardModel:
             views=None if views is None else tuple(views),
             image_size=None if image_size is None else (image_size[0], image_size[1]),
         )
-        self.capabilities = Capabilities(
-            predicts_success=metadata["predicts_success"], serializable_state=metadata["supports_restore"]
-        )
+        predicts_success, can_restore = metadata["predicts_success"], metadata["supports_restore"]
+        self.capabilities = Capabilities(predicts_success=predicts_success, serializable_state=can_restore)
         self._next_env = count()
         self._ended_envs: SimpleQueue[int] = SimpleQueue()
 
@@ -139,21 +132,13 @@ class RemoteRewardModel:
         """Start N episodes at their first frames; `UserError` for a goal or a reference, which no service supports."""
         if goal is not None or reference is not None:
             raise UserError("a remote reward model takes neither goal images nor demonstrations")
-        if len(instructions) != len(views):
-            raise UserError(
-                f"reset needs one instruction per environment: got {len(views)} environments and "
-                f"{len(instructions)} instructions"
-            )
+        check_reset(views, instructions)
         self._end_released()
         leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in instructions]
         env_ids = [lease.env for lease in leases]
+        generations, keep_state = [0] * len(env_ids), self.capabilities.serializable_state
         prediction, handles = episode_handles.reset_episodes(
-            self._client,
-            env_ids,
-            [0] * len(env_ids),
-            instructions,
-            frames_by_view(views),
-            keep_state=self.capabilities.serializable_state,
+            self._client, env_ids, generations, instructions, frames_by_view(views), keep_state=keep_state
         )
         return self._make_state(handles, leases, prediction)
 
@@ -190,14 +175,6 @@ class RemoteRewardModel:
         ended_envs = [self._ended_envs.get() for _ in range(self._ended_envs.qsize())]
         if ended_envs:
             self._client.end(ended_envs, [0] * len(ended_envs))
-
-
-def object_array(episodes: Sequence[RemoteEpisode]) -> npt.NDArray[np.object_]:
-    """Return the episodes as an object array [N]."""
-    array = np.empty(len(episodes), object)
-    for row, episode in enumerate(episodes):
-        array[row] = episode
-    return array
 
 
 def frames_by_view(views: Views) -> dict[str, npt.NDArray[np.uint8]]:

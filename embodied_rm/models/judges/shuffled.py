@@ -13,8 +13,8 @@ from embodied_rm.models.judges import prompts
 from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, ChatModel, ContentPart, Query
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.judges.questions import view_parts
-from embodied_rm.models.judges.vlm_judge import UNKNOWN_SUBTASK, frames_per_env, remove_token_brackets
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
+from embodied_rm.models.judges.vlm_judge import frames_per_env, remove_token_brackets
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, make_plain_output
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16
@@ -35,19 +35,10 @@ class ShuffledJudge:
     """
 
     def __init__(self, chat: ChatModel, input_spec: InputSpec | None = None) -> None:
-        self.chat, self._input_spec = chat, input_spec or InputSpec()
+        self.chat, self.input_spec = chat, input_spec or InputSpec()
         self.failures: Counter[str] = Counter()
         """Number of unscored frames by reason, see `chat.FAILURES`."""
-
-    @property
-    def input_spec(self) -> InputSpec:
-        """The configured views and size. Default: any views at their own size."""
-        return self._input_spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """No success predictions; failures so far."""
-        return Capabilities(predicts_success=False, failures=self.failures)
+        self.capabilities = Capabilities(predicts_success=False, failures=self.failures)
 
     def reset(
         self,
@@ -78,13 +69,9 @@ class ShuffledJudge:
         visible_indices = np.flatnonzero(visible)
         frames = history.sample_evenly(last_frame, MAX_FRAMES)
         frame_indices = np.round(np.linspace(0, max(len(visible_indices) - 1, 0), len(frames))).astype(np.int64)
-        return self._score_frames(
-            remove_token_brackets(instruction),
-            names,
-            frames,
-            visible_indices[frame_indices] if len(visible_indices) else frame_indices,
-            len(visible),
-        )
+        if len(visible_indices):
+            frame_indices = visible_indices[frame_indices]
+        return self._score_frames(remove_token_brackets(instruction), names, frames, frame_indices, len(visible))
 
     def _score_frames(
         self,
@@ -97,32 +84,23 @@ class ShuffledJudge:
         if len(frames) < 2:
             return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=length == 1)
         order = np.random.default_rng(len(frames)).permutation(np.arange(1, len(frames)))
-        parts: list[ContentPart] = [
-            prompts.TASK_HEADER.format(instruction=instruction),
-            prompts.SHUFFLED_QUESTION,
-            "\n",
-        ]
+        task_text = prompts.TASK_HEADER.format(instruction=instruction)
+        parts: list[ContentPart] = [task_text, prompts.SHUFFLED_QUESTION, "\n"]
         for number, row in enumerate((0, *order)):
             title = prompts.FRAME_LABEL.format(number=number) if number else prompts.FIRST_FRAME_HEADER
             parts += view_parts(title, frames[int(row)], view_names)
         query = Query(parts=tuple(parts), system=prompts.SYSTEM_PROMPT, max_tokens=24 * len(frames))
         (answer,) = self.chat.ask([query])
-        progress_by_number = {
-            int(number): float(percentage) / 100
-            for number, percentage in FRAME_PROGRESS_PATTERN.findall(answer.text or "")
-        }
-        progress_by_row = {
-            int(row): progress_by_number[n]
-            for n, row in enumerate(order, start=1)
-            if 0 <= progress_by_number.get(n, -1.0) <= 1
-        }
-        if not progress_by_row:
+        found = FRAME_PROGRESS_PATTERN.findall(answer.text or "")
+        by_number = {int(number): float(percentage) / 100 for number, percentage in found}
+        numbered_rows = enumerate(order, start=1)
+        by_row = {int(row): by_number[n] for n, row in numbered_rows if 0 <= by_number.get(n, -1.0) <= 1}
+        if not by_row:
             self.failures[answer.failure or UNPARSABLE_ANSWER] += length - 1
             return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=False)
-        rows = np.array([0, *sorted(progress_by_row)])
-        return interpolate_progress(
-            frame_indices[rows], np.array([progress_by_row.get(int(row), 0.0) for row in rows]), length, valid=True
-        )
+        rows = np.array([0, *sorted(by_row)])
+        values = np.array([by_row.get(int(row), 0.0) for row in rows])
+        return interpolate_progress(frame_indices[rows], values, length, valid=True)
 
 
 def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int, *, valid: bool) -> RewardOutput:
@@ -134,10 +112,5 @@ def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: in
     valid_frames[0] = True
     success = np.full(length, np.nan, np.float32)
     success[0] = 0
-    return RewardOutput(
-        progress=np.interp(np.arange(length), frame_indices, values).astype(np.float32),
-        valid=valid_frames,
-        subtask=np.full(length, UNKNOWN_SUBTASK, np.int64),
-        success=success,
-        uncertainty=np.zeros(length, np.float32),
-    )
+    progress = np.interp(np.arange(length), frame_indices, values).astype(np.float32)
+    return make_plain_output(progress, valid_frames, success)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,17 @@ from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, Answer, ChatModel
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext, JudgeState
 from embodied_rm.models.judges.questions import ParsedAnswer, Question
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
+from embodied_rm.models.reward_model import (
+    Capabilities,
+    Demonstration,
+    InputSpec,
+    RewardState,
+    check_reset,
+    check_step,
+    make_plain_output,
+)
 from embodied_rm.models.view_consistency import visible_views
 from embodied_rm.types import RewardOutput, Views
-
-UNKNOWN_SUBTASK = -1
 
 
 class FrameScore(NamedTuple):
@@ -36,20 +42,11 @@ class VlmJudge:
     """
 
     def __init__(self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None) -> None:
-        self.chat, self.question, self._input_spec = chat, question, input_spec or InputSpec()
+        self.chat, self.question, self.input_spec = chat, question, input_spec or InputSpec()
         self.failures: Counter[str] = Counter()
         """Number of unscored frames by reason, see `chat.FAILURES`."""
-
-    @property
-    def input_spec(self) -> InputSpec:
-        """The configured views and size. Default: any views at their own size."""
-        return self._input_spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The success prediction of the question, serializable states, and the failures so far."""
-        return Capabilities(
-            predicts_success=self.question.predicts_success, serializable_state=True, failures=self.failures
+        self.capabilities = Capabilities(
+            predicts_success=question.predicts_success, serializable_state=True, failures=self.failures
         )
 
     def reset(
@@ -60,40 +57,28 @@ class VlmJudge:
         reference: Demonstration | None = None,
     ) -> JudgeState:
         """Start N episodes at their first frames, without a query."""
-        if len(instructions) != len(views) or (goal is not None and len(goal) != len(views)):
-            raise UserError(
-                f"reset needs one instruction (and goal) per environment: got views of {len(views)}, "
-                f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
-            )
+        check_reset(views, instructions, goal)
         first_frames, view_names = frames_per_env(views), tuple(views.names)
         goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
+        fields: dict[str, Any] = {
+            "view_names": view_names,
+            "history": FrameHistory(capacity=self.question.history_capacity),
+        }
         rows = zip(map(remove_token_brackets, instructions), first_frames, goal_frames, strict=True)
-        history = FrameHistory(capacity=self.question.history_capacity)
-        return JudgeState(
-            tuple(
-                EpisodeContext(
-                    instruction=remove_token_brackets(text),
-                    view_names=view_names,
-                    history=history,
-                    first=first_frame,
-                    previous=first_frame,
-                    current=first_frame,
-                    goal=goal_frame,
-                )
-                for text, first_frame, goal_frame in rows
-            )
+        contexts = (
+            EpisodeContext(instruction=text, first=frame, previous=frame, current=frame, goal=goal_frame, **fields)
+            for text, frame, goal_frame in rows
         )
+        return JudgeState(tuple(contexts))
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
         """Score one new frame set per row; the queries of all rows are sent together."""
         assert isinstance(state, JudgeState)
-        if len(views) != len(state):
-            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
-        contexts = [
-            context.advance(frame)
-            for context, frame in zip(state.contexts, self._extract_frames(state, views), strict=True)
-        ]
-        scores = self._score_contexts(contexts, has_visible_view(views))
+        check_step(state, views)
+        rows = zip(state.contexts, self._extract_frames(state, views), strict=True)
+        contexts, visible = [context.advance(frame) for context, frame in rows], has_visible_view(views)
+        answered = zip(contexts, self._ask_visible(contexts, visible), strict=True)
+        scores = [self._parse_answers(context, answers) for context, answers in answered]
         return to_reward_output(scores), JudgeState(tuple(score.context for score in scores))
 
     def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
@@ -109,21 +94,15 @@ class VlmJudge:
             latest = latest.advance(frame)
             candidates.append(latest)
             latest = replace(latest, previous=latest.current)
-        answer_groups = iter(
-            self._ask_all([candidate for candidate, is_visible in zip(candidates, visible, strict=True) if is_visible])
-        )
-        (last_context,), scores = state.contexts, []
-        for candidate, is_visible in zip(candidates, visible, strict=True):
-            previous = last_context.previous if last_context.first.visible.any() else candidate.previous
-            context = replace(
-                candidate, previous=previous, potential=last_context.potential, success=last_context.success
-            )
-            answers = next(answer_groups) if is_visible else ()
-            if is_visible and self.question.uses_previous_frame and previous is not candidate.previous:
-                (answers,) = self._ask_all([context])
+        (last,), scores = state.contexts, []
+        for candidate, answers in zip(candidates, self._ask_visible(candidates, visible), strict=True):
+            previous = last.previous if last.first.visible.any() else candidate.previous
+            context = replace(candidate, previous=previous, potential=last.potential, success=last.success)
+            if answers and self.question.uses_previous_frame and previous is not candidate.previous:
+                (answers,) = self._ask_visible([context], [True])
             scores.append(self._parse_answers(context, answers))
-            last_context = scores[-1].context
-        return to_reward_output(scores), JudgeState((last_context,))
+            last = scores[-1].context
+        return to_reward_output(scores), JudgeState((last,))
 
     def _extract_frames(self, state: JudgeState, views: Views) -> list[MultiViewFrame]:
         for context in state.contexts[:1]:
@@ -132,21 +111,12 @@ class VlmJudge:
                 raise UserError(f"the episodes started with the views {expected}, got {actual}")
         return frames_per_env(views)
 
-    def _score_contexts(self, contexts: Sequence[EpisodeContext], visible: Sequence[bool]) -> list[FrameScore]:
-        answer_groups = iter(
-            self._ask_all([context for context, is_visible in zip(contexts, visible, strict=True) if is_visible])
-        )
-        return [
-            self._parse_answers(context, next(answer_groups) if is_visible else ())
-            for context, is_visible in zip(contexts, visible, strict=True)
-        ]
-
-    def _ask_all(self, contexts: Sequence[EpisodeContext]) -> list[Sequence[Answer]]:
-        """Return the answers of each context; the queries of all contexts are sent together."""
-        if not contexts:
-            return []
-        queries = [self.question.build_queries(context) for context in contexts]
-        answers = iter(self.chat.ask([query for group in queries for query in group]))
+    def _ask_visible(self, contexts: Sequence[EpisodeContext], visible: Sequence[bool]) -> list[list[Answer]]:
+        """Return the answers of each visible context, none for the others; all queries are sent together."""
+        rows = zip(contexts, visible, strict=True)
+        queries = [self.question.build_queries(context) if is_visible else () for context, is_visible in rows]
+        flat_queries = [query for group in queries for query in group]
+        answers = iter(self.chat.ask(flat_queries) if flat_queries else ())
         return [[next(answers) for _ in group] for group in queries]
 
     def _parse_answers(self, context: EpisodeContext, answers: Sequence[Answer]) -> FrameScore:
@@ -192,11 +162,6 @@ def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame |
 
 def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
     """Convert scores to a prediction. The uncertainty of a judge is 0."""
-    contexts = [score.context for score in scores]
-    return RewardOutput(
-        progress=np.array([context.potential for context in contexts], np.float32),
-        valid=np.array([score.valid for score in scores], bool),
-        subtask=np.full(len(contexts), UNKNOWN_SUBTASK, np.int64),
-        success=np.array([context.success for context in contexts], np.float32),
-        uncertainty=np.zeros(len(contexts), np.float32),
-    )
+    progress = np.array([score.context.potential for score in scores], np.float32)
+    success = np.array([score.context.success for score in scores], np.float32)
+    return make_plain_output(progress, np.array([score.valid for score in scores], bool), success)

@@ -15,12 +15,10 @@ from typing import Any
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
 import transformers
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.transformers_towers import LOAD_ERRORS
+from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
 
 VISION_PREFIX, LANGUAGE_PREFIX = "model.vision_tower.encoder.layer", "model.language_model.layers"
 VISION_LAYER_PATTERN, LANGUAGE_LAYER_PATTERN = r"vision_model\.encoder\.layers\.", r"language_model\.model\.layers\."
@@ -50,6 +48,11 @@ WEIGHT_RENAMES = (
 VISION_QKV_PATTERN = re.compile(VISION_LAYER_PATTERN + r"(\d+)\.attn\.qkv\.(weight|bias)")
 LANGUAGE_QKV_PATTERN = re.compile(LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention\.wqkv\.weight")
 
+LAYER_FIELDS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "hidden_act")
+VISION_FIELDS = (*LAYER_FIELDS, "norm_type", "layer_norm_eps")
+LANGUAGE_FIELDS = (*LAYER_FIELDS, "num_key_value_heads", "vocab_size", "rms_norm_eps", "max_position_embeddings")
+"""Fields of the configurations that have the same names in `transformers`."""
+
 
 def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
     """Rename released weights to the names of `transformers`; `CheckpointError` for a name outside of the layout."""
@@ -61,9 +64,8 @@ def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads:
             converted |= {f"{base}.{part}_proj.{vision_match[2]}": rows for part, rows in parts.items()}
         elif (language_match := LANGUAGE_QKV_PATTERN.fullmatch(name)) is not None:
             base = f"{LANGUAGE_PREFIX}.{language_match[1]}.self_attn"
-            converted |= {
-                f"{base}.{part}_proj.weight": rows for part, rows in split_qkv(tensor, num_heads, num_kv_heads).items()
-            }
+            parts = split_qkv(tensor, num_heads, num_kv_heads)
+            converted |= {f"{base}.{part}_proj.weight": rows for part, rows in parts.items()}
         else:
             converted[_rename_weight(name)] = tensor
     return {name: tensor.contiguous() for name, tensor in converted.items()}
@@ -91,77 +93,45 @@ def _rename_weight(name: str) -> str:
 
 def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
     """Load the model of a folder in the released layout; `CheckpointError` if it cannot be loaded."""
-    path = folder / "config.json"
-    try:
-        released_config = json.loads(path.read_text())
+    with checkpoint_errors(f"{folder}: not an InternVL 2 as released"):
+        released_config = json.loads((folder / "config.json").read_text())
         config = convert_config(released_config, image_token_id)
         config._attn_implementation = attn_implementation
-        llm_config = released_config["llm_config"]
-        tensors = convert_weights(
-            _load_tensors(folder), llm_config["num_attention_heads"], llm_config["num_key_value_heads"]
-        )
+        llm_config, tensors = released_config["llm_config"], read_weights(sorted(folder.glob("*.safetensors")))
+        num_heads, num_kv_heads = llm_config["num_attention_heads"], llm_config["num_key_value_heads"]
         model: nn.Module = transformers.InternVLForConditionalGeneration(config)
-        model.to(dtype=dtype).load_state_dict(tensors)
-    except (*LOAD_ERRORS, ImportError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{folder}: not an InternVL 2 as released ({error!r})") from None
+        model.to(dtype=dtype).load_state_dict(convert_weights(tensors, num_heads, num_kv_heads))
     return model
-
-
-def _load_tensors(folder: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            tensors |= load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: weights are not readable ({error})") from None
-    return tensors
 
 
 def convert_config(released_config: Mapping[str, Any], image_token_id: int) -> transformers.InternVLConfig:
     """Convert a released configuration to that of `transformers`."""
-    vision_config, llm_config = released_config["vision_config"], released_config["llm_config"]
-    if (architecture := llm_config.get("architectures", ["?"])[0]) != "InternLM2ForCausalLM":
+    vision, llm = released_config["vision_config"], released_config["llm_config"]
+    if (architecture := llm.get("architectures", ["?"])[0]) != "InternLM2ForCausalLM":
         raise CheckpointError(f"its language model is {architecture}; only InternLM2ForCausalLM is supported")
     if (
         released_config.get("ps_version", "v2") != "v2"
         or released_config.get("select_layer", -1) != -1
-        or vision_config["qk_normalization"]
+        or vision["qk_normalization"]
     ):
         raise CheckpointError("its architecture (ps_version, select_layer or qk_normalization) is not supported")
-    image_size = released_config.get("force_image_size") or vision_config["image_size"]
+    image_size, patch_size = released_config.get("force_image_size") or vision["image_size"], vision["patch_size"]
+    downsample_ratio = released_config["downsample_ratio"]
     return transformers.InternVLConfig(
         vision_config={
-            "hidden_size": vision_config["hidden_size"],
-            "intermediate_size": vision_config["intermediate_size"],
-            "num_hidden_layers": vision_config["num_hidden_layers"],
-            "num_attention_heads": vision_config["num_attention_heads"],
-            "attention_bias": vision_config["qkv_bias"],
-            "hidden_act": vision_config["hidden_act"],
-            "norm_type": vision_config["norm_type"],
-            "layer_norm_eps": vision_config["layer_norm_eps"],
+            **{name: vision[name] for name in VISION_FIELDS},
+            "attention_bias": vision["qkv_bias"],
             "image_size": [image_size, image_size],
-            "patch_size": [vision_config["patch_size"], vision_config["patch_size"]],
+            "patch_size": [patch_size, patch_size],
         },
         text_config={
+            **{name: llm[name] for name in LANGUAGE_FIELDS},
             "model_type": "llama",
-            "hidden_size": llm_config["hidden_size"],
-            "intermediate_size": llm_config["intermediate_size"],
-            "num_hidden_layers": llm_config["num_hidden_layers"],
-            "num_attention_heads": llm_config["num_attention_heads"],
-            "num_key_value_heads": llm_config["num_key_value_heads"],
-            "vocab_size": llm_config["vocab_size"],
-            "hidden_act": llm_config["hidden_act"],
-            "rms_norm_eps": llm_config["rms_norm_eps"],
-            "max_position_embeddings": llm_config["max_position_embeddings"],
             # Its rope scaling applies beyond max_position_embeddings only, which no query here reaches.
-            "rope_parameters": {"rope_type": "default", "rope_theta": float(llm_config["rope_theta"])},
+            "rope_parameters": {"rope_type": "default", "rope_theta": float(llm["rope_theta"])},
         },
         image_token_id=image_token_id,
-        image_seq_length=int(
-            (image_size // vision_config["patch_size"]) ** 2 * released_config["downsample_ratio"] ** 2
-        ),
-        downsample_ratio=released_config["downsample_ratio"],
+        image_seq_length=int((image_size // patch_size) ** 2 * downsample_ratio**2),
+        downsample_ratio=downsample_ratio,
         tie_word_embeddings=False,
     )

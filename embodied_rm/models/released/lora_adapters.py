@@ -14,22 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
+from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
 LORA_WEIGHT_PATTERN = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.\w+)?\.weight")
-PLAIN_LORA_CONFIG = {
-    "use_dora": False,
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "rank_pattern": {},
-    "alpha_pattern": {},
-    "lora_bias": False,
+PLAIN_LORA_CONFIG = dict.fromkeys(("use_dora", "fan_in_fan_out", "lora_bias"), False) | {
+    **{"bias": "none", "rank_pattern": {}, "alpha_pattern": {}}
 }
 """Values that these keys of a configuration must have, if present, for an adapter of two matrices per layer."""
 
@@ -61,34 +55,24 @@ def read_adapter(folder: Path) -> LoraAdapter:
         raise CheckpointError(f"{folder / WEIGHTS_FILE}: every lora_B is zero, so it was never trained")
     rank, alpha = config["r"], config["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    return LoraAdapter(
-        low_rank={module: (pair["A"], pair["B"] * scale) for module, pair in pairs.items()}, full_weights=full_weights
-    )
+    low_rank = {module: (pair["A"], pair["B"] * scale) for module, pair in pairs.items()}
+    return LoraAdapter(low_rank=low_rank, full_weights=full_weights)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
+    with checkpoint_errors(f"{path}: not the configuration of an adapter"):
         config = json.loads(path.read_text())
         rank, alpha = config["r"], config["lora_alpha"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: not the configuration of an adapter ({error!r})") from None
     if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise CheckpointError(f"{path}: r and lora_alpha must be numbers, r > 0, got {rank!r} and {alpha!r}")
-    unsupported = {
-        key: config[key] for key, expected in PLAIN_LORA_CONFIG.items() if config.get(key) not in (expected, None)
-    }
-    if config.get("peft_type") != "LORA" or unsupported:
-        raise CheckpointError(
-            f"{path}: only plain LoRA is supported, this is {config.get('peft_type')} with {unsupported}"
-        )
+    options = {key: config[key] for key, plain in PLAIN_LORA_CONFIG.items() if config.get(key) not in (plain, None)}
+    if (peft_type := config.get("peft_type")) != "LORA" or options:
+        raise CheckpointError(f"{path}: only plain LoRA is supported, this is {peft_type} with {options}")
     return config
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors = load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path}: weights are not readable ({error})") from None
+    tensors = read_weights([path])
     unexpected = [name for name in tensors if not name.startswith(WEIGHT_PREFIX)]
     if unexpected:
         raise CheckpointError(f"{path}: {unexpected[0]} is not an adapter weight; those begin with {WEIGHT_PREFIX}")

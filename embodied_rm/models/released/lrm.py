@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from embodied_rm.models.judges import parse
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.frame_history import MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import LocalChat
-from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
 from embodied_rm.models.released.lora_adapters import AdapterSwitcher, read_adapter
-from embodied_rm.types import Frames
 
 ADAPTER_NAMES = ("contrastive", "completion", "progress")
 COMPARISON_SCORES = {"ImageA": -1.0, "ImageB": 1.0}
@@ -38,33 +35,25 @@ class LrmChat(LocalChat):
             return super()._answer_batch(queries)
 
 
-@dataclass(frozen=True)
-class LrmQuestion:
+class LrmQuestion(CameraQuestion):
     """((comparison + 1) / 2 + progress + completion) / 3, of one camera; success is the answer about completion.
 
     The contrastive adapter gets the last scored frame, the progress adapter gets the first frame.
     """
 
-    view_order: tuple[str, ...] = ()
-    """Its camera is the first of these views that is visible. Empty: the first visible view."""
-    predicts_success: bool = True
-    uses_previous_frame: bool = True
-    history_capacity: int = 1
+    predicts_success = True
+    uses_previous_frame = True
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        task = context.instruction
-        current = self._view_image(context.current, context)
-        first = self._view_image(context.first, context)
-        comparison_parts = interleave_images(
-            prompts.LRM_CONTRASTIVE_PROMPT, task, [self._view_image(context.previous, context), current]
-        )
+        task, current = context.instruction, self.camera_image(context.current, context)
+        images = [self.camera_image(context.first, context), current]
+        previous, progress_prompt = self.camera_image(context.previous, context), prompts.LRM_PROGRESS_PROMPT
+        if context.goal is not None:
+            images.insert(0, self.camera_image(context.goal, context))
+            progress_prompt = prompts.LRM_GOAL_PROGRESS_PROMPT
+        comparison_parts = interleave_images(prompts.LRM_CONTRASTIVE_PROMPT, task, [previous, current])
         completion_parts = interleave_images(prompts.LRM_COMPLETION_PROMPT, task, [current], strip=True)
-        if context.goal is None:
-            progress_parts = interleave_images(prompts.LRM_PROGRESS_PROMPT, task, [first, current])
-        else:
-            progress_parts = interleave_images(
-                prompts.LRM_GOAL_PROGRESS_PROMPT, task, [self._view_image(context.goal, context), first, current]
-            )
+        progress_parts = interleave_images(progress_prompt, task, images)
         return (
             Query(parts=tuple(comparison_parts), adapter="contrastive", max_tokens=512),
             Query(parts=tuple(completion_parts), adapter="completion", max_tokens=128),
@@ -80,9 +69,6 @@ class LrmQuestion:
             return None
         success = float(completion_matches[-1].lower() == "yes")
         return ParsedAnswer(((comparison + 1) / 2 + progress + success) / 3, success)
-
-    def _view_image(self, frame: MultiViewFrame, context: EpisodeContext) -> Frames:
-        return ordered_views(frame, context, self.view_order)[0]
 
 
 def parse_unit_interval(value: object) -> float | None:

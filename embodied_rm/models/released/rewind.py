@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.encoders import resize
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.questions import ParsedAnswer
+from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 from embodied_rm.models.released.torch_pickle import UnresolvedObject, read_torch_file
-from embodied_rm.models.transformers_towers import LOAD_ERRORS
 from embodied_rm.types import Frames
 
 NUM_FRAMES = 16
@@ -48,14 +47,8 @@ class RewindNet(nn.Module):
         layer = nn.TransformerEncoderLayer(HIDDEN_DIM, 8, 2048, 0.1, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
         head_dim = HIDDEN_DIM // 2
-        self.progress_head = nn.Sequential(
-            nn.Linear(HIDDEN_DIM, head_dim),
-            nn.LayerNorm(head_dim),
-            nn.GELU(),
-            nn.Dropout(0.1),
-            nn.Linear(head_dim, 1),
-            nn.Sigmoid(),
-        )
+        hidden = (nn.Linear(HIDDEN_DIM, head_dim), nn.LayerNorm(head_dim), nn.GELU(), nn.Dropout(0.1))
+        self.progress_head = nn.Sequential(*hidden, nn.Linear(head_dim, 1), nn.Sigmoid())
 
     def forward(self, image_embeds: Tensor, text_embeds: Tensor) -> Tensor:
         """Return the progress of all frames, [N, L] in [0, 1], of [N, L, IMAGE_EMBED_DIM] and [N, TEXT_EMBED_DIM]."""
@@ -76,18 +69,13 @@ class RewindChat:
         """
         self._device = device
         self.net = load_net(folder).to(device).eval()
-        self.vision_model: Any = (
-            _load_encoder(base_model / VISION_MODEL_DIR, transformers.Dinov2Model, IMAGE_EMBED_DIM).to(device).eval()
-        )
-        self.text_model: Any = (
-            _load_encoder(base_model / TEXT_MODEL_DIR, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
-        )
+        vision_dir, text_dir = base_model / VISION_MODEL_DIR, base_model / TEXT_MODEL_DIR
+        self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM).to(device).eval()
+        self.text_model = _load_encoder(text_dir, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
         try:
-            self.tokenizer = Tokenizer.from_file(str(base_model / TEXT_MODEL_DIR / "tokenizer.json"))
+            self.tokenizer = Tokenizer.from_file(str(text_dir / "tokenizer.json"))
         except Exception as error:  # the library raises no narrower one
-            raise CheckpointError(
-                f"{base_model / TEXT_MODEL_DIR}: its tokenizer.json cannot be read ({error})"
-            ) from None
+            raise CheckpointError(f"{text_dir}: its tokenizer.json cannot be read ({error})") from None
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(MAX_TEXT_TOKENS)
         self._image_cache: dict[bytes, Tensor] = {}
@@ -99,9 +87,7 @@ class RewindChat:
         tasks = [str(query.parts[0]) for query in queries]
         videos = [[part for part in query.parts[1:] if not isinstance(part, str)] for query in queries]
         self._encode_images([frame for video in videos for frame in video])
-        image_embeds = torch.stack(
-            [torch.stack([self._image_cache[frame.tobytes()] for frame in video]) for video in videos]
-        )
+        image_embeds = torch.stack([torch.stack([self._image_cache[f.tobytes()] for f in video]) for video in videos])
         progress = self.net(image_embeds, torch.stack([self.encode_text(task) for task in tasks]))[:, -1].tolist()
         return [Answer(head_outputs={"progress": value}) for value in progress]
 
@@ -116,39 +102,26 @@ class RewindChat:
         """Add the class token embeddings of images to the cache."""
         new_frames = {key: frame for frame in frames if (key := frame.tobytes()) not in self._image_cache}
         if len(self._image_cache) + len(new_frames) > MAX_CACHED_EMBEDDINGS:
-            self._image_cache = {
-                key: self._image_cache[key] for frame in frames if (key := frame.tobytes()) in self._image_cache
-            }
+            keys = {frame.tobytes() for frame in frames}
+            self._image_cache = {key: value for key, value in self._image_cache.items() if key in keys}
         if new_frames:
             pixels = torch.stack([center_crop(frame) for frame in new_frames.values()]).to(self._device)
             embeddings = self.vision_model(pixel_values=pixels).last_hidden_state[:, 0]
             self._image_cache.update(zip(new_frames, embeddings, strict=True))
 
 
-@dataclass(frozen=True)
-class RewindQuestion:
+class RewindQuestion(Question):
     """Progress at the last of up to sixteen frames; the mean of one video per camera."""
 
-    predicts_success: bool = False
-    uses_previous_frame: bool = False
-    history_capacity: int = 64
+    history_capacity = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        history_frames = context.history.sample_evenly(context.current, NUM_FRAMES)
-        queries = []
-        for view_name in context.current.by_view(context.view_names):
-            video = [
-                views[view_name]
-                for frame in history_frames
-                if view_name in (views := frame.by_view(context.view_names))
-            ]
-            queries.append(Query(parts=(context.instruction, *video, *video[-1:] * (NUM_FRAMES - len(video)))))
-        return tuple(queries)
+        videos = camera_videos(context, NUM_FRAMES)
+        padded_videos = ([*video, *video[-1:] * (NUM_FRAMES - len(video))] for video in videos)
+        return tuple(Query(parts=(context.instruction, *video)) for video in padded_videos)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        progress_values = [answer.head_outputs["progress"] for answer in answers if answer.head_outputs is not None]
-        assert len(progress_values) == len(answers)
-        return ParsedAnswer(sum(progress_values) / len(progress_values))
+        return ParsedAnswer(mean_head_output(answers, "progress"))
 
 
 def center_crop(frame: Frames) -> Tensor:
@@ -178,26 +151,16 @@ def load_net(folder: Path) -> RewindNet:
     if length != NUM_FRAMES:
         raise CheckpointError(f"{path}: trained on videos of {length} frames, only {NUM_FRAMES} are supported")
     net = RewindNet()
-    try:
+    with checkpoint_errors(f"{path}: not the weights of ReWiND"):
         net.load_state_dict(weights)
-    except (RuntimeError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{path}: not the weights of ReWiND ({error})") from None
     return net
 
 
-def _load_encoder(folder: Path, model_class: Any, embed_dim: int) -> nn.Module:
-    try:
-        model, loading_info = model_class.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, output_loading_info=True
-        )
-    except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{folder}: cannot be loaded as {model_class.__name__} ({error})") from None
-    missing = [name for name in loading_info["missing_keys"] if not name.startswith("pooler.")]
-    if missing or model.config.hidden_size != embed_dim:
-        problem = (
-            f"{missing[0]} is missing"
-            if missing
-            else f"its embeddings have dimension {model.config.hidden_size}, not {embed_dim}"
-        )
-        raise CheckpointError(f"{folder}: {problem}")
+def _load_encoder(folder: Path, model_class: Any, embed_dim: int) -> Any:
+    model, missing = load_pretrained(model_class, folder, f"cannot be loaded as {model_class.__name__}")
+    missing = [name for name in missing if not name.startswith("pooler.")]
+    if missing:
+        raise CheckpointError(f"{folder}: {missing[0]} is missing")
+    if (dim := model.config.hidden_size) != embed_dim:
+        raise CheckpointError(f"{folder}: its embeddings have dimension {dim}, not {embed_dim}")
     return model

@@ -15,7 +15,7 @@ from embodied_rm.models.judges import parse
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.frame_history import MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.judges.questions import ParsedAnswer, Question, interleave_images, ordered_views
 from embodied_rm.models.judges.released_prompts import ROBO_DOPAMINE_PROMPT
 from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse
 from embodied_rm.types import Frames
@@ -31,17 +31,16 @@ PERSPECTIVES = ("incremental", "forward", "backward")
 
 
 @dataclass(frozen=True)
-class RoboDopamineQuestion:
+class RoboDopamineQuestion(Question):
     """Hops to the current frame from the last scored frame, the first frame and the goal image, if there is one.
 
     The potential is the mean of the resulting potentials, as the authors recommend for learning.
     """
 
+    predicts_success = True
+    uses_previous_frame = True
     view_order: tuple[str, ...] = ()
     """Front, left and right view. Empty: the order of the views."""
-    predicts_success: bool = True
-    uses_previous_frame: bool = True
-    history_capacity: int = 1
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         return tuple(self._query(context, before) for before in self._anchors(context))
@@ -67,14 +66,10 @@ class RoboDopamineQuestion:
         )
 
     def _query(self, context: EpisodeContext, before: list[Frames]) -> Query:
-        start_image, current = self._three_views(context.first, context)[0], self._three_views(context.current, context)
-        end_image = (
-            np.full_like(start_image, 255) if context.goal is None else self._three_views(context.goal, context)[0]
-        )
-        parts = interleave_images(
-            ROBO_DOPAMINE_PROMPT, context.instruction, [start_image, end_image, *before, *current]
-        )
-        return Query(parts=tuple(parts), max_tokens=64)
+        start, current = self._three_views(context.first, context)[0], self._three_views(context.current, context)
+        end = np.full_like(start, 255) if context.goal is None else self._three_views(context.goal, context)[0]
+        images = [start, end, *before, *current]
+        return Query(parts=tuple(interleave_images(ROBO_DOPAMINE_PROMPT, context.instruction, images)), max_tokens=64)
 
     def _three_views(self, frame: MultiViewFrame, context: EpisodeContext) -> list[Frames]:
         views = ordered_views(frame, context, self.view_order)[:NUM_CAMERAS]

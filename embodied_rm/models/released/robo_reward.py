@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import (
     GRADE_CHOICES,
+    CameraQuestion,
     ParsedAnswer,
     choice_probabilities,
     grade_to_answer,
-    ordered_views,
 )
 from embodied_rm.models.judges.released_prompts import ROBO_REWARD_PROMPT
 
@@ -23,19 +22,15 @@ MAX_FRAMES = 16
 """Maximum number of frames per video, as in Large Reward Models; one second apart, as in its training."""
 
 
-@dataclass(frozen=True)
-class RoboRewardQuestion:
+class RoboRewardQuestion(CameraQuestion):
     """Grade of the video so far, of one camera: progress is (grade - 1) / 4, success is a 5."""
 
-    view_order: tuple[str, ...] = ()
-    """Its camera is the first of these views that is visible. Empty: the first visible view."""
-    predicts_success: bool = True
-    uses_previous_frame: bool = False
-    history_capacity: int = 64
+    predicts_success = True
+    history_capacity = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         history_frames = context.history.sample_evenly(context.current, MAX_FRAMES)
-        frames = [ordered_views(frame, context, self.view_order)[0] for frame in history_frames]
+        frames = [self.camera_image(frame, context) for frame in history_frames]
         video = np.stack(frames * 2 if len(frames) == 1 else frames)  # a video has at least two frames
         task = ROBO_REWARD_PROMPT.replace("{instruction}", context.instruction)
         return (Query(parts=(video, task), max_tokens=128),)

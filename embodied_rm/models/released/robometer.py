@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.chat import Answer, BatchedChat, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import WEIGHT_DTYPES
-from embodied_rm.models.judges.questions import ParsedAnswer
+from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
 from embodied_rm.models.judges.released_prompts import ROBOMETER_PROMPT
-from embodied_rm.models.transformers_towers import LOAD_ERRORS
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained, read_weights
 
 ADDED_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|sim_token|>", "<|prog_token|>")
 """Tokens added to the tokenizer of the base model, in the order of their embeddings."""
@@ -33,7 +31,7 @@ PIXEL_LIMITS = (4_096, 16_777_216)
 """Minimum and maximum number of pixels per image: limits of the library that prepared its images, for patches of 16."""
 
 
-class RobometerChat:
+class RobometerChat(BatchedChat):
     """A `ChatModel` that answers with the head outputs `progress` and `success` of the last frame."""
 
     def __init__(
@@ -63,11 +61,6 @@ class RobometerChat:
                 f"the model in {folder} has {num_embeddings} embeddings: it was trained from another model"
             )
 
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer every query, in order."""
-        batches = [queries[start : start + self.batch_size] for start in range(0, len(queries), self.batch_size)]
-        return [answer for query_batch in batches for answer in self._answer_batch(query_batch)]
-
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
         encoding = self.processor.apply_chat_template(
@@ -87,42 +80,22 @@ class RobometerChat:
         bin_centers = torch.linspace(0, 1, progress_logits.shape[1], device=progress_logits.device)
         progress_values = (progress_logits.softmax(dim=1) * bin_centers).sum(dim=1).tolist()
         success_probs = success_logits[:, 0].sigmoid().tolist()
-        return [
-            Answer(head_outputs={"progress": p, "success": s})
-            for p, s in zip(progress_values, success_probs, strict=True)
-        ]
+        values = zip(progress_values, success_probs, strict=True)
+        return [Answer(head_outputs={"progress": progress, "success": success}) for progress, success in values]
 
 
-@dataclass(frozen=True)
-class RobometerQuestion:
+class RobometerQuestion(Question):
     """Progress and success at the last frame of the video so far; the mean of one video per camera."""
 
-    predicts_success: bool = True
-    uses_previous_frame: bool = False
-    history_capacity: int = 64
+    predicts_success = True
+    history_capacity = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        frames = context.history.sample_evenly(context.current, MAX_FRAMES)
         task = ROBOMETER_PROMPT.replace("{instruction}", context.instruction)
-        view_names = [name for name in context.view_names if name in context.current.by_view(context.view_names)]
-        return tuple(
-            Query(
-                parts=(
-                    task,
-                    *(
-                        views_by_name[view_name]
-                        for frame in frames
-                        if view_name in (views_by_name := frame.by_view(context.view_names))
-                    ),
-                )
-            )
-            for view_name in view_names
-        )
+        return tuple(Query(parts=(task, *video)) for video in camera_videos(context, MAX_FRAMES))
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        outputs = [answer.head_outputs for answer in answers if answer.head_outputs is not None]
-        assert len(outputs) == len(answers)
-        progress, success = (sum(output[name] for output in outputs) / len(outputs) for name in ("progress", "success"))
+        progress, success = (mean_head_output(answers, name) for name in ("progress", "success"))
         return ParsedAnswer(min(max(progress, 0.0), 1.0), success)
 
 
@@ -135,63 +108,41 @@ def make_head(width: int, outputs: int) -> nn.Sequential:
 
 def load_heads(folder: Path) -> nn.ModuleDict:
     """Load the heads of a folder; `CheckpointError` if a file cannot be read or a head is missing."""
-    tensors: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as file:
-                head_keys = [name for name in file.keys() if name.startswith(tuple(f"{name}." for name in HEAD_NAMES))]  # noqa: SIM118
-                tensors |= {name: file.get_tensor(name).float() for name in head_keys}
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: weights are not readable ({error})") from None
+    stored = read_weights(sorted(folder.glob("*.safetensors")), tuple(f"{name}." for name in HEAD_NAMES))
+    tensors = {name: tensor.float() for name, tensor in stored.items()}
     missing = [name for name in HEAD_NAMES if f"{name}.4.weight" not in tensors or f"{name}.0.weight" not in tensors]
     if missing:
         raise CheckpointError(f"{folder}: no {missing[0]} in its weights, so it is not a Robometer as released")
     shapes = {name: (tensors[f"{name}.0.weight"].shape[1], tensors[f"{name}.4.weight"].shape[0]) for name in HEAD_NAMES}
     heads = nn.ModuleDict({name: make_head(*shape) for name, shape in shapes.items()})
-    try:
+    with checkpoint_errors(f"{folder}: its heads are not as released"):
         heads.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise CheckpointError(f"{folder}: its heads are not as released ({error})") from None
     return heads
 
 
 def load_backbone(folder: Path, attn_implementation: str) -> nn.Module:
     """Load the Qwen3-VL without its language head; `CheckpointError` if it cannot be loaded."""
-    try:
+    problem = "not a Robometer as released"
+    with checkpoint_errors(f"{folder}: {problem}"):
         model_type = json.loads((folder / "config.json").read_text())["model_type"]
-        if model_type != "qwen3_vl":
-            raise CheckpointError(f"{folder / 'config.json'}: Robometer is a qwen3_vl, not {model_type!r}")
-        model: Any
-        loading_info: Any
-        model, loading_info = transformers.Qwen3VLModel.from_pretrained(  # type: ignore[misc]
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            attn_implementation=attn_implementation,
-            output_loading_info=True,
-        )
-    except (*LOAD_ERRORS, ImportError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{folder}: not a Robometer as released ({error})") from None
-    if loading_info["missing_keys"]:
-        raise CheckpointError(f"{folder}: {sorted(loading_info['missing_keys'])[0]} is missing in its weights")
+    if model_type != "qwen3_vl":
+        raise CheckpointError(f"{folder / 'config.json'}: Robometer is a qwen3_vl, not {model_type!r}")
+    options = {"attn_implementation": attn_implementation}
+    model, missing = load_pretrained(transformers.Qwen3VLModel, folder, problem, **options)
+    if missing:
+        raise CheckpointError(f"{folder}: {missing[0]} is missing in its weights")
     return model
 
 
 def _load_processor(base_model: Path) -> Any:
-    try:
-        processor = transformers.AutoProcessor.from_pretrained(
-            base_model, local_files_only=True, trust_remote_code=False
-        )
-    except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{base_model}: its processor cannot be loaded ({error})") from None
+    options: Any = {"local_files_only": True}
+    with checkpoint_errors(f"{base_model}: its processor cannot be loaded"):
+        processor = transformers.AutoProcessor.from_pretrained(base_model, trust_remote_code=False, **options)
     vocab = processor.tokenizer.get_vocab()
     for token in ADDED_TOKENS:
         if token not in vocab:
-            processor.tokenizer.add_special_tokens(
-                {"additional_special_tokens": [token]}, replace_extra_special_tokens=False
-            )
+            added = {"additional_special_tokens": [token]}
+            processor.tokenizer.add_special_tokens(added, replace_extra_special_tokens=False)
     processor.image_processor.size = {"shortest_edge": PIXEL_LIMITS[0], "longest_edge": PIXEL_LIMITS[1]}
     return processor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from torch import Tensor
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges import released_prompts as prompts
-from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.chat import Answer, BatchedChat, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import WEIGHT_DTYPES
-from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
+from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.released.internvl_weights import load_internvl
 from embodied_rm.types import Frames
 
@@ -32,7 +32,7 @@ FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0
 """Constants of `apply_change`."""
 
 
-class VlacChat:
+class VlacChat(BatchedChat):
     """A `ChatModel` with VLAC as released. It decodes greedily, as the authors do."""
 
     def __init__(
@@ -47,20 +47,10 @@ class VlacChat:
         """Load the model; `CheckpointError` if a file is not as released, `UserError` without sentencepiece."""
         self.batch_size, self._device = batch_size, device
         self.tokenizer = VlacTokenizer(folder)
-        self.model: Any = load_internvl(
-            folder, self.tokenizer.special_tokens[IMAGE_TOKEN], WEIGHT_DTYPES[dtype], attn_implementation
-        )
+        image_token_id = self.tokenizer.special_tokens[IMAGE_TOKEN]
+        self.model: Any = load_internvl(folder, image_token_id, WEIGHT_DTYPES[dtype], attn_implementation)
         self.model.to(device).eval()
         self._eos_token_ids = _read_eos_token_ids(folder / "generation_config.json")
-
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer every query, in order."""
-        order = sorted(range(len(queries)), key=lambda i: queries[i].max_tokens)
-        answers: dict[int, Answer] = {}
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            answers.update(zip(rows, self._answer_batch([queries[i] for i in rows]), strict=True))
-        return [answers[i] for i in range(len(queries))]
 
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
@@ -96,32 +86,22 @@ class VlacChat:
         )
 
 
-@dataclass(frozen=True)
-class VlacQuestion:
+class VlacQuestion(CameraQuestion):
     """The change since the last scored frame, and whether the task is done, of one camera."""
 
-    view_order: tuple[str, ...] = ()
-    """Its camera is the first of these views that is visible. Empty: the first visible view."""
-    predicts_success: bool = True
-    uses_previous_frame: bool = True
-    history_capacity: int = 1
+    predicts_success = True
+    uses_previous_frame = True
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        before, current = (
-            ordered_views(frame, context, self.view_order)[0] for frame in (context.previous, context.current)
-        )
-        task = context.instruction
-        change_parts = interleave_images(prompts.VLAC_CRITIC_PROMPT, task, [before, current])
+        task, current = context.instruction, self.camera_image(context.current, context)
+        before = self.camera_image(context.previous, context)
         if context.goal is None:
             done_parts = interleave_images(prompts.VLAC_DONE_PROMPT, task, [current])
         else:
-            done_parts = interleave_images(
-                prompts.VLAC_GOAL_DONE_PROMPT, task, [ordered_views(context.goal, context, self.view_order)[0], current]
-            )
-        part_groups = (tuple(change_parts), tuple(done_parts))
-        return tuple(
-            Query(parts=query_parts, system=prompts.VLAC_SYSTEM_PROMPT, max_tokens=16) for query_parts in part_groups
-        )
+            goal = self.camera_image(context.goal, context)
+            done_parts = interleave_images(prompts.VLAC_GOAL_DONE_PROMPT, task, [goal, current])
+        part_groups = interleave_images(prompts.VLAC_CRITIC_PROMPT, task, [before, current]), done_parts
+        return tuple(Query(parts=tuple(p), system=prompts.VLAC_SYSTEM_PROMPT, max_tokens=16) for p in part_groups)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         change, done = (_parse_number(answer.text or "") for answer in answers)
@@ -165,15 +145,11 @@ class VlacTokenizer:
         path = folder / "tokenizer.model"
         if not path.is_file():
             raise CheckpointError(f"{path}: missing")
-        try:
+        with checkpoint_errors(f"{path}: not a SentencePiece model"):
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        except RuntimeError as error:
-            raise CheckpointError(f"{path}: not a SentencePiece model ({error})") from None
         self.special_tokens = _read_special_tokens(folder)
-        self._special_names = {number: name for name, number in self.special_tokens.items()}
-        self._special_pattern = re.compile(
-            "(" + "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True))) + ")"
-        )
+        longest_first = sorted(self.special_tokens, key=len, reverse=True)
+        self._special_pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, after the token of its beginning."""
@@ -184,21 +160,16 @@ class VlacTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, without special tokens."""
-        return str(
-            self._processor.decode(
-                [i for i in ids if i not in self._special_names and i < self._processor.vocab_size()]
-            )
-        )
+        special, vocab_size = set(self.special_tokens.values()), self._processor.vocab_size()
+        return str(self._processor.decode([i for i in ids if i not in special and i < vocab_size]))
 
 
 def _read_special_tokens(folder: Path) -> dict[str, int]:
     """Return special token -> id."""
     path = folder / "tokenizer_config.json"
-    try:
+    with checkpoint_errors(f"{path}: does not list its tokens"):
         entries = json.loads(path.read_text())["added_tokens_decoder"]
         special = {str(entry["content"]): int(token_id) for token_id, entry in entries.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: does not list its tokens ({error!r})") from None
     missing = [name for name in (IMAGE_TOKEN, "<img>", "</img>", "<|im_start|>", "<|im_end|>") if name not in special]
     if missing:
         raise CheckpointError(f"{path}: the token {missing[0]} is missing")
@@ -206,11 +177,9 @@ def _read_special_tokens(folder: Path) -> dict[str, int]:
 
 
 def _read_eos_token_ids(path: Path) -> tuple[int, ...]:
-    try:
+    with checkpoint_errors(f"{path}: no valid eos_token_id"):
         eos_token_id = json.loads(path.read_text())["eos_token_id"]
         return tuple(map(int, eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: no valid eos_token_id ({error!r})") from None
 
 
 def _parse_number(text: str) -> float | None:
