@@ -37,17 +37,11 @@ MAX_BODY_BYTES = 1 << 20
 IDLE_TIMEOUT_S = 60.0
 """Time without traffic after which a connection is closed."""
 SECURITY_HEADERS = security_headers()
-PAGE_FILES = {
-    "annotate.html": annotate.__name__,
-    "annotate.css": annotate.__name__,
-    "annotate.js": annotate.__name__,
-    "episode_list.js": annotate.__name__,
-    "player.js": annotate.__name__,
-    "server_api.js": annotate.__name__,
-    "subtasks.js": annotate.__name__,
-    "timeline.js": annotate.__name__,
-    **dict.fromkeys(SHARED_ASSETS, report.__name__),
-}
+OWN_ASSETS = (
+    *("annotate.html", "annotate.css", "annotate.js", "episode_list.js"),
+    *("player.js", "server_api.js", "subtasks.js", "timeline.js"),
+)
+PAGE_FILES = {**dict.fromkeys(OWN_ASSETS, annotate.__name__), **dict.fromkeys(SHARED_ASSETS, report.__name__)}
 """File of the page -> the package that contains it."""
 EPISODE_ROUTE, PROPOSAL_ROUTE = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
 FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
@@ -78,21 +72,12 @@ class AnnotationServer(ThreadingHTTPServer):
     """An open browser connection must not prevent the program from exiting."""
 
     def __init__(self, session: AnnotationSession, port: int) -> None:
-        """Bind the port.
-
-        Args:
-            session: The session to serve.
-            port: 0: any free port.
-
-        Raises:
-            UserError: The port is in use.
-        """
+        """Bind the port (0: any free port). Raises `UserError` if it is in use."""
         try:
             super().__init__((LOOPBACK_HOST, port), AnnotationHandler)
         except (OSError, OverflowError) as error:
-            raise UserError(
-                f"port {port} of {LOOPBACK_HOST} cannot be used ({error}); port=0 finds one that is free"
-            ) from None
+            text = f"port {port} of {LOOPBACK_HOST} cannot be used ({error}); port=0 finds one that is free"
+            raise UserError(text) from None
         self.session = session
         self.token = secrets.token_urlsafe(24)
         self.hosts = tuple(f"{name}:{self.server_port}" for name in (LOOPBACK_HOST, "localhost"))
@@ -118,14 +103,7 @@ class AnnotationHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Handle a read request."""
-        self._handle_request()
-
-    def do_PUT(self) -> None:
-        """Handle a write request."""
-        self._handle_request()
-
-    def _handle_request(self) -> None:
+        """Handle a request."""
         try:
             reply = self._route_request()
         except HttpRequestError as rejection:
@@ -140,22 +118,21 @@ class AnnotationHandler(BaseHTTPRequestHandler):
             reply = json_reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
         self._send_reply(reply)
 
+    do_PUT = do_GET  # noqa: N815
+
     def _route_request(self) -> HttpReply:
         self._check_origin()
         route = self.path.removeprefix(f"/{self.server.token}/")
         if self.command == "PUT":
             return self._save_annotation(route)
         if (name := route or "annotate.html") in PAGE_FILES:
-            body = files(PAGE_FILES[name]).joinpath(name).read_bytes()
-            return HttpReply(
-                status=HTTPStatus.OK, body=body, content_type=f"{CONTENT_TYPES[name.partition('.')[2]]}; charset=utf-8"
-            )
+            body, content_type = files(PAGE_FILES[name]).joinpath(name).read_bytes(), CONTENT_TYPES[name.split(".")[1]]
+            return HttpReply(status=HTTPStatus.OK, body=body, content_type=f"{content_type}; charset=utf-8")
         session = self.server.session
         if route == "dataset":
             return json_reply(HTTPStatus.OK, session.overview())
         if match := EPISODE_ROUTE.fullmatch(route):
-            annotation = session.read_annotation(self._episode_index(match[1]))
-            return json_reply(HTTPStatus.OK, asdict(annotation), ETag=f'"{annotation.version}"')
+            return self._annotation_reply(self._episode_index(match[1]))
         if match := PROPOSAL_ROUTE.fullmatch(route):
             subtasks = session.propose_subtasks(self._episode_index(match[1]))
             return json_reply(HTTPStatus.OK, {"subtasks": [asdict(subtask) for subtask in subtasks]})
@@ -164,11 +141,7 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         raise HttpRequestError(HTTPStatus.NOT_FOUND, "not found")
 
     def _check_origin(self) -> None:
-        """Reject requests that do not come from the page, before reading their body.
-
-        Raises:
-            HttpRequestError: Host, origin or token is wrong.
-        """
+        """Reject requests that do not come from the page (host, origin, token), before reading their body."""
         hosts = self.server.hosts
         if self.headers.get_all("Host") not in [[host] for host in hosts]:
             raise HttpRequestError(HTTPStatus.FORBIDDEN, f"the Host header must be {hosts[0]}")
@@ -188,9 +161,8 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         source = self.server.session.source
         index = self._episode_index(str(episode))
         if view >= len(source.views) or frame >= source.meta[index].length:
-            raise HttpRequestError(
-                HTTPStatus.NOT_FOUND, f"{source.meta[index].name} has no frame {frame} of view {view}"
-            )
+            text = f"{source.meta[index].name} has no frame {frame} of view {view}"
+            raise HttpRequestError(HTTPStatus.NOT_FOUND, text)
         body = self.server.session.frame_cache.encode_frame(index, view, frame)
         cache_headers = {"Cache-Control": "private, max-age=86400, immutable"}
         return HttpReply(status=HTTPStatus.OK, body=body, content_type="image/jpeg", headers=cache_headers)
@@ -206,7 +178,10 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             raise HttpRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON was expected")
         self.server.session.save(index, parse_annotation(self._read_body()), version)
-        annotation = self.server.session.read_annotation(index)
+        return self._annotation_reply(index)
+
+    def _annotation_reply(self, index: int) -> HttpReply:
+        annotation = self.server.session.store.read(index)
         return json_reply(HTTPStatus.OK, asdict(annotation), ETag=f'"{annotation.version}"')
 
     def _read_body(self) -> bytes:
@@ -214,19 +189,14 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         if len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,18}", lengths[0]) or "Transfer-Encoding" in self.headers:
             raise HttpRequestError(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say how long the request is")
         if int(lengths[0]) > MAX_BODY_BYTES:
-            raise HttpRequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {MAX_BODY_BYTES} bytes at most"
-            )
+            text = f"a request may have {MAX_BODY_BYTES} bytes at most"
+            raise HttpRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         return self.rfile.read(int(lengths[0]))
 
     def _send_reply(self, reply: HttpReply) -> None:
         # An unread body must not be parsed as the next request.
-        is_error = reply.status >= HTTPStatus.BAD_REQUEST
-        unread = is_error or (
-            self.command == "GET"
-            and not {"content-length", "transfer-encoding"}.isdisjoint(name.lower() for name in self.headers)
-        )
-        self.close_connection = self.close_connection or unread
+        if reply.status >= HTTPStatus.BAD_REQUEST or (self.command == "GET" and self._has_body()):
+            self.close_connection = True
         self.send_response(reply.status)
         headers = {"Cache-Control": "no-store", "Content-Type": reply.content_type, **SECURITY_HEADERS, **reply.headers}
         headers["Content-Length"] = str(len(reply.body))
@@ -236,6 +206,9 @@ class AnnotationHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(reply.body)
+
+    def _has_body(self) -> bool:
+        return "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Reply to requests that the base class rejects: malformed HTTP, or another method."""

@@ -9,6 +9,7 @@ from collections import OrderedDict
 import numpy as np
 from PIL import Image
 
+from embodied_rm.annotate.proposals import fit_size
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.types import Frames
 
@@ -25,17 +26,12 @@ class JpegFrameCache:
     """JPEG images of the frames of a source. Thread-safe."""
 
     def __init__(self, source: EpisodeSource) -> None:
-        self._source = source
-        self._lock = threading.Lock()
+        self._source, self._lock = source, threading.Lock()
         self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
         self._blocks: OrderedDict[tuple[int, int, int], Frames] = OrderedDict()
 
     def encode_frame(self, index: int, view: int, frame: int) -> bytes:
-        """Return one frame as JPEG. The indices must be valid.
-
-        Raises:
-            DataError: The frame cannot be read.
-        """
+        """Return one frame as JPEG. The indices must be valid."""
         start = frame // FRAMES_PER_BLOCK * FRAMES_PER_BLOCK
         with self._lock:  # the decoder handles one request at a time anyway
             block = self._load_block(index, view, start)
@@ -57,8 +53,7 @@ class JpegFrameCache:
         """(height, width) of the images of a view: as stored, or smaller."""
         if (index, view) not in self._sizes:
             height, width = self._read_frames(index, view, 0, 1, None).shape[1:3]
-            scale = min(1.0, MAX_IMAGE_SIDE / max(height, width))
-            self._sizes[index, view] = max(1, round(height * scale)), max(1, round(width * scale))
+            self._sizes[index, view] = fit_size(height, width, MAX_IMAGE_SIDE)
         return self._sizes[index, view]
 
     def _read_frames(self, index: int, view: int, start: int, stop: int, size: tuple[int, int] | None) -> Frames:

@@ -11,11 +11,7 @@ from embodied_rm.types import Subtask
 
 
 def parse_annotation(body: bytes) -> Annotation:
-    """Parse the annotation in the body of a request.
-
-    Raises:
-        UserError: The body is not valid; the message says why.
-    """
+    """Parse the annotation in the body of a request; raise `UserError` if it is not valid."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):
@@ -25,21 +21,16 @@ def parse_annotation(body: bytes) -> Annotation:
         raise UserError('{"subtasks": [...], "success": true, false or null} was expected')
     if payload["success"] is not None and not isinstance(payload["success"], bool):
         raise UserError(f"success is {payload['success']!r}; true, false or null was expected")
-    return Annotation(
-        subtasks=tuple(_parse_subtask(index + 1, subtask) for index, subtask in enumerate(payload["subtasks"])),
-        success=payload["success"],
-    )
+    subtasks = tuple(_parse_subtask(position, subtask) for position, subtask in enumerate(payload["subtasks"], 1))
+    return Annotation(subtasks=subtasks, success=payload["success"])
 
 
 def _parse_subtask(position: int, payload: Any) -> Subtask:
     if not isinstance(payload, dict) or set(payload) != {"name", "start", "end"}:
         raise UserError(f'subtask {position}: {{"name", "start", "end"}} was expected')
     name = payload["name"]
-    if (
-        not isinstance(name, str)
-        or not name.strip()
-        or any(ord(char) < 32 or "\ud800" <= char <= "\udfff" for char in name)
-    ):
+    is_text = isinstance(name, str) and bool(name.strip())
+    if not is_text or any(ord(char) < 32 or "\ud800" <= char <= "\udfff" for char in name):
         raise UserError(f"subtask {position} is named {name!r}; a line of text was expected")
     for key in ("start", "end"):
         if type(payload[key]) is not int:

@@ -11,12 +11,7 @@ from embodied_rm.data.block_reader import iter_blocks
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.errors import DataError
-from embodied_rm.labels.change_points import (
-    choose_segment_count,
-    coarse_features,
-    segment_sequence,
-    subtask_edges,
-)
+from embodied_rm.labels.change_points import choose_segment_count, coarse_features, segment_sequence, subtask_edges
 from embodied_rm.types import Array, Episode, IntArray, Subtask
 
 SubtaskProposer = Callable[[Episode], Sequence[Subtask]]
@@ -30,10 +25,8 @@ MAX_IMAGE_SIDE = 128
 def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
     """Return a proposer that splits episodes where the images change, or where the gripper opens or closes.
 
-    Uses the change points of `train label_schemes=[change_points]`.
-
-    Args:
-        subtask_names: One subtask is proposed per name. Empty: the number of subtasks is estimated from the images.
+    Uses the change points of `train label_schemes=[change_points]`. One subtask is proposed per name. Without names,
+    the number of subtasks is estimated from the images.
     """
 
     def propose(episode: Episode) -> list[Subtask]:
@@ -42,11 +35,7 @@ def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
             edges = segment_sequence(features, len(subtask_names), np.zeros(len(episode), np.bool_))
         else:
             edges = subtask_edges(episode, features, choose_segment_count([features]))
-        labels = subtask_names or [f"subtask {index + 1}" for index in range(len(edges))]
-        return [
-            Subtask(name=name, start=start, end=end)
-            for name, (start, end) in zip(labels, pairwise(edges), strict=False)
-        ]
+        return name_segments(edges, subtask_names or [f"subtask {index + 1}" for index in range(len(edges))])
 
     return propose
 
@@ -54,21 +43,21 @@ def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
 def progress_proposer(predict_progress: Callable[[Episode], Array], subtask_names: Sequence[str]) -> SubtaskProposer:
     """Return a proposer that splits episodes into equal shares of the predicted progress.
 
-    A subtask starts after the last frame whose progress is below its share.
-
-    Args:
-        predict_progress: Returns float32 [T] for an episode.
-        subtask_names: At least one. An episode with fewer frames gets only the first names.
+    A subtask starts after the last frame whose progress is below its share. `predict_progress` returns float32 [T].
+    There is at least one name; an episode with fewer frames gets only the first names.
     """
 
     def propose(episode: Episode) -> list[Subtask]:
         edges = equal_progress_edges(predict_progress(episode), min(len(subtask_names), len(episode)))
-        return [
-            Subtask(name=name, start=start, end=end)
-            for name, (start, end) in zip(subtask_names, pairwise(edges), strict=False)
-        ]
+        return name_segments(edges, subtask_names)
 
     return propose
+
+
+def name_segments(edges: Sequence[int], names: Sequence[str]) -> list[Subtask]:
+    """Return the subtasks between adjacent edges; further names are unused."""
+    segments = zip(names, pairwise(edges), strict=False)
+    return [Subtask(name=name, start=start, end=end) for name, (start, end) in segments]
 
 
 def equal_progress_edges(progress: Array, num_parts: int) -> list[int]:
@@ -82,11 +71,7 @@ def equal_progress_edges(progress: Array, num_parts: int) -> list[int]:
 
 
 def propose_subtasks(source: EpisodeSource, index: int, proposer: SubtaskProposer) -> tuple[Subtask, ...]:
-    """Return the proposed subtasks of one episode, in indices of all its frames.
-
-    Raises:
-        DataError: The episode cannot be read.
-    """
+    """Return the proposed subtasks of one episode, in indices of all its frames."""
     episode, frame_indices = downsample_episode(source, index)
     edges = np.append(frame_indices, source.meta[index].length)
     return tuple(
@@ -100,28 +85,24 @@ def downsample_episode(source: EpisodeSource, index: int) -> tuple[Episode, IntA
     meta, fps = source.meta[index], source.frame_rate(index)
     stride = -(-meta.length // MAX_FRAMES)
     frame_indices = stride_indices(meta.length, stride)
-    height, width = source.image_size(index)
-    scale = min(1.0, MAX_IMAGE_SIDE / max(height, width))
-    size = max(1, round(height * scale)), max(1, round(width * scale))
     kept_blocks, start = [], 0
-    for _, block in iter_blocks(source, [index], source.views, size):
+    for _, block in iter_blocks(source, [index], source.views, fit_size(*source.image_size(index), MAX_IMAGE_SIDE)):
         if isinstance(block, DataError):
             raise block
         stop = start + len(block)
-        kept_blocks.append(
-            np.asarray(block.frames)[frame_indices[(frame_indices >= start) & (frame_indices < stop)] - start]
-        )
+        in_block = frame_indices[(frame_indices >= start) & (frame_indices < stop)] - start
+        kept_blocks.append(np.asarray(block.frames)[in_block])
         start = stop
     frames = np.concatenate(kept_blocks).swapaxes(0, 1)
     columns = source.columns(index).select(frame_indices)
     episode = Episode(
-        name=meta.name,
-        views=dict(zip(source.views, frames, strict=True)),
-        instruction=meta.instruction,
-        fps=fps / stride,
-        success=meta.success,
-        state=columns.state,
-        action=columns.action,
-        metadata=meta.metadata,
-    )
+        name=meta.name, views=dict(zip(source.views, frames, strict=True)), instruction=meta.instruction,
+        fps=fps / stride, success=meta.success, state=columns.state, action=columns.action, metadata=meta.metadata,
+    )  # fmt: skip
     return episode, frame_indices
+
+
+def fit_size(height: int, width: int, max_side: int) -> tuple[int, int]:
+    """Return the height and width of an image whose longer side is at most `max_side`."""
+    scale = min(1.0, max_side / max(height, width))
+    return max(1, round(height * scale)), max(1, round(width * scale))

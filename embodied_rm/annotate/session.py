@@ -29,20 +29,10 @@ class AnnotationSession:
         proposer: SubtaskProposer,
         subtask_names: Sequence[str] = (),
     ) -> None:
-        """Start a session.
-
-        Args:
-            source: The episodes.
-            store: Storage of their annotations.
-            proposer: Proposes subtasks.
-            subtask_names: Suggested names of subtasks, in order.
-        """
-        self.source, self.frame_cache = source, JpegFrameCache(source)
+        self.source, self.store, self.frame_cache = source, store, JpegFrameCache(source)
         self.saved_annotations: dict[int, Annotation] = {}
         """Episode index -> the annotation saved in this session."""
-        self._store = store
-        self._proposer = proposer
-        self._subtask_names = tuple(subtask_names)
+        self._proposer, self._subtask_names = proposer, tuple(subtask_names)
         self._proposals: dict[int, tuple[Subtask, ...]] = {}
         self._write_lock, self._proposal_lock = threading.Lock(), threading.Lock()
 
@@ -58,20 +48,8 @@ class AnnotationSession:
         subtasks = [subtask.name for subtask in annotation.subtasks]
         return {**summary, "fps": self.source.frame_rate(index), "subtasks": subtasks, "success": annotation.success}
 
-    def read_annotation(self, index: int) -> Annotation:
-        """Return the stored annotation of an episode.
-
-        Raises:
-            DataError: It cannot be read.
-        """
-        return self._store.read(index)
-
     def propose_subtasks(self, index: int) -> tuple[Subtask, ...]:
-        """Return the proposed subtasks of an episode.
-
-        Raises:
-            DataError: The episode cannot be read.
-        """
+        """Return the proposed subtasks of an episode."""
         with self._proposal_lock:
             if index not in self._proposals:
                 self._proposals[index] = propose_subtasks(self.source, index, self._proposer)
@@ -80,22 +58,20 @@ class AnnotationSession:
     def save(self, index: int, annotation: Annotation, version: str) -> None:
         """Store an annotation that is based on `version`.
 
-        Raises:
-            DataError: The subtasks do not fit the episode.
-            VersionConflictError: Another version is stored, and its content differs.
-            OSError: The file cannot be written.
+        Raises `DataError` if the subtasks do not fit the episode, and `VersionConflictError` if another version with
+        other content is stored.
         """
         meta = self.source.meta[index]
         check_subtasks(annotation.subtasks, meta.length, meta.name)
         with self._write_lock:
-            stored = self._store.read(index)
+            stored = self.store.read(index)
             if stored == annotation:
                 return
             if stored.version != version:
                 raise VersionConflictError(
                     f"{meta.name}: was saved by another client since it was loaded; load it again"
                 )
-            self._store.write(index, annotation)
+            self.store.write(index, annotation)
             self.saved_annotations[index] = annotation
 
     def close(self) -> None:

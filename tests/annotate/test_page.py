@@ -356,7 +356,7 @@ def test_cross_origin_page_with_the_token_cannot_read_or_write(browser, server, 
     page = browser.new_page()
     page.goto(other_origin)
     payload = {"subtasks": [], "success": True}
-    version = server.session.read_annotation(0).version
+    version = server.session.store.read(0).version
     results = page.evaluate(ATTACK, [server.url, json.dumps(payload), version])
     assert set(results) <= {"refused", "opaque"} and results[-3:] == ["refused"] * 3
     assert stored_annotation(folder) == ([tuple(subtask.values()) for subtask in SUBTASK_ENTRIES], None)
