@@ -1,0 +1,51 @@
+"""The smallest recordings, policies and reward models, which several files of tests only read."""
+
+from pathlib import Path
+
+import pytest
+from shared_folders import build_once
+from tiny_runs import RECORD, REFINE, TINY
+
+from embodied_rm.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def build(folder: Path) -> None:
+        assert main([*RECORD, f"out={folder}"]) == 0
+
+    return build_once(tmp_path_factory, "demos", build)
+
+
+@pytest.fixture(scope="session")
+def unseen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def build(folder: Path) -> None:
+        assert main([*RECORD, "seed=1", "frame_stride=3", f"out={folder}"]) == 0
+
+    return build_once(tmp_path_factory, "unseen", build)
+
+
+@pytest.fixture(scope="session")
+def cloned(tmp_path_factory: pytest.TempPathFactory, demos: Path) -> Path:
+    def build(folder: Path) -> None:
+        args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=3", "steps=20", "eval_episodes=4"]
+        assert main([*args, f"out={folder}", *TINY]) == 0
+
+    return build_once(tmp_path_factory, "cloned", build)
+
+
+@pytest.fixture(scope="session")
+def reward_model(tmp_path_factory: pytest.TempPathFactory, demos: Path) -> Path:
+    def build(folder: Path) -> None:
+        args = ["train", f"data={demos}", "steps=3", "batch_size=2", "image_size=[32,32]", f"out={folder}"]
+        assert main(args) == 0
+
+    return build_once(tmp_path_factory, "reward_model", build)
+
+
+@pytest.fixture(scope="session")
+def refined(tmp_path_factory: pytest.TempPathFactory, cloned: Path, reward_model: Path) -> Path:
+    def build(folder: Path) -> None:
+        assert main([*REFINE, f"policy={cloned}", f"checkpoint={reward_model}", f"out={folder}"]) == 0
+
+    return build_once(tmp_path_factory, "refined", build)

@@ -1,0 +1,87 @@
+"""The commands as a pipeline: collect, clone and refine, where outputs of one are inputs of the next."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import NUM_EPISODES, NUM_SUCCESSES, RECORD, REFINE, REFINE_ONCE, TINY, metrics
+
+from embodied_rm.cli.main import main
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.rl.learner.policy import load_policy
+from embodied_sim.registry import make_task
+
+
+def test_collect_records_the_configured_episodes(demos: Path) -> None:
+    data = open_dataset(demos / "dataset")
+    assert len(data) == NUM_EPISODES == metrics(demos)["collect"]["episodes"]
+    outcomes = [meta.metadata["outcome"] for meta in data.meta if meta.metadata["task"] == "lift_cube"]
+    assert outcomes.count("success") == NUM_SUCCESSES and set(outcomes) <= {
+        "success",
+        *make_task("lift_cube").failure_plans(),
+    }
+    assert all(meta.success for meta in data.meta if meta.metadata["outcome"] == "success")
+    assert not any(meta.success for meta in data.meta if meta.metadata["outcome"] != "success")
+    episode = data.episode(0)
+    assert set(episode.views) == {"front", "wrist"} and episode.views["front"].shape[1:] == (32, 32, 3)
+    assert episode.progress is not None and episode.progress[-1] == pytest.approx(1.0)
+    assert episode.action is not None and np.abs(episode.action).max() <= 1
+    assert sum(meta.length for meta in data.meta) == metrics(demos)["collect"]["frames"]
+
+
+def test_the_same_seed_records_the_same_episodes(demos: Path, tmp_path: Path) -> None:
+    assert main([*RECORD, f"out={tmp_path / 'again'}"]) == 0
+    first, second = open_dataset(demos / "dataset").episode(3), open_dataset(tmp_path / "again" / "dataset").episode(3)
+    np.testing.assert_array_equal(first.state, second.state)
+    np.testing.assert_array_equal(first.views["front"], second.views["front"])
+
+
+def test_clone_writes_a_policy_and_its_evaluation(cloned: Path) -> None:
+    assert load_policy(cloned / "policy").spec.action_dim == 4
+    eval_result = metrics(cloned)["cloned_success"]
+    assert (
+        eval_result["episodes"] == 4
+        and 0 <= eval_result["interval"][0] <= eval_result["rate"] <= eval_result["interval"][1] <= 1
+    )
+
+
+def test_refine_reports_success_before_and_after(refined: Path) -> None:
+    numbers = metrics(refined)["tasks"]["lift_cube"]
+    assert numbers["iterations"] == 2 and numbers["episodes"] == 4 and numbers["env_steps"] == 2 * 4 * 4
+    assert load_policy(refined / "policy").spec.action_dim == 4
+    assert len((refined / "progress.jsonl").read_text().splitlines()) == 2
+    assert '"refined"' in (refined / "report.html").read_text()
+
+
+def test_clone_and_refine_agree_on_the_cloned_policy(cloned: Path, refined: Path) -> None:
+    """Both evaluate the same policy on the same episodes."""
+    assert metrics(refined)["tasks"]["lift_cube"]["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
+
+
+def test_imitation_uses_the_demonstrations_of_the_clone_run(
+    cloned: Path, refined: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [*REFINE, f"checkpoint={reward_model}", "imitation_coef=0.5"]
+    assert main([*common, f"policy={cloned}", f"out={tmp_path / 'held'}"]) == 0
+    plain, imitated = (load_policy(folder / "policy").state_dict() for folder in (refined, tmp_path / "held"))
+    assert any(not torch.equal(plain[name], imitated[name]) for name in plain)
+    assert main([*common, f"policy={refined}", f"out={tmp_path / 'other'}"]) == 2
+    assert "imitation_coef needs the demonstrations" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(
+    demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
+    embedding_args = [*args, "obs_mode=proprio+embeddings", f"checkpoint={reward_model}", "env.views=[wrist]"]
+    assert main([*embedding_args, f"out={tmp_path / 'cloned'}"]) == 0
+    common = [*REFINE_ONCE, f"policy={tmp_path / 'cloned'}", "env.views=[wrist]"]
+    assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
+    assert main([*common, f"out={tmp_path / 'other'}"]) == 2
+    assert "was cloned with another reward model" in " ".join(capsys.readouterr().err.split())
+    other_views_args = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
+    assert main([*other_views_args, f"checkpoint={reward_model}", f"out={tmp_path / 'encoder'}"]) == 2
+    assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
+    assert main([*args, "obs_mode=proprio+embeddings", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
+    assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
