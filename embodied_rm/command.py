@@ -21,6 +21,8 @@ class Command:
     """Runs the command: (config, run, reporter)."""
     writes_run_folder: bool = True
     """Whether it writes a run folder; False for commands that only display something."""
+    resumable: bool = False
+    """Whether an interrupted run continues with resume=true."""
     resume_ignored_keys: tuple[str, ...] = ()
     """Keys that do not affect the results: a resumed run may have other values."""
     distributed: bool = False

@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
+from embodied_rm.errors import UserError
+
+COMMANDS_GROUP = "embodied_rm.commands"
+"""Entry-point group of packages that add commands: command -> module, with a YAML file of that name next to it."""
 PACKAGE_DIR = Path(__file__).resolve().parent
 HERE_SUFFIX = "@_here_"
 """Suffix of a group in a defaults list whose keys are merged into the command's own keys."""
@@ -22,9 +29,42 @@ def config_dir() -> Path:
     return packaged if packaged.is_dir() else PACKAGE_DIR.parent / "configs"
 
 
+@cache
+def plugin_commands() -> dict[str, str]:
+    """Return the commands of installed packages: name -> module. Imports no command.
+
+    Raises:
+        UserError: A built-in command has that name.
+    """
+    modules = {entry_point.name: entry_point.value for entry_point in entry_points(group=COMMANDS_GROUP)}
+    for name, module in modules.items():
+        if (config_dir() / f"{name}.yaml").exists():
+            raise UserError(f"the command {name!r} of {module} has the name of a built-in command: rename it")
+    return modules
+
+
 def command_names() -> list[str]:
-    """Return all commands, sorted: one top-level YAML file per command."""
-    return sorted(path.stem for path in config_dir().glob("*.yaml"))
+    """Return all commands, sorted: one top-level YAML file per command, and those of installed packages."""
+    return sorted([*(path.stem for path in config_dir().glob("*.yaml")), *plugin_commands()])
+
+
+def command_file(command: str) -> Path:
+    """Return the YAML file of a command, a name of `command_names`.
+
+    Raises:
+        UserError: The command of an installed package has no module or no YAML file.
+    """
+    if command not in plugin_commands():
+        return config_dir() / f"{command}.yaml"
+    module = plugin_commands()[command]
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    path = None if spec is None or spec.origin is None else Path(spec.origin).with_name(f"{command}.yaml")
+    if path is None or not path.is_file():
+        raise UserError(f"the command {command!r} needs the module {module} and {command}.yaml next to it")
+    return path
 
 
 def join_command_words(words: Sequence[str]) -> list[str]:
@@ -46,7 +86,7 @@ def config_groups(command: str) -> dict[str, str]:
 
     A group that fills another key (`judge@labeler`) has the name of that key.
     """
-    group_names = [key.name for key in read_help_page(config_dir() / f"{command}.yaml").groups]
+    group_names = [key.name for key in read_help_page(command_file(command)).groups]
     return {
         group_cli_name(key): key.replace(HERE_SUFFIX, "@_global_")
         for key in group_names

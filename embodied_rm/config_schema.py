@@ -5,13 +5,35 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from embodied_rm.config_files import config_dir
+from embodied_rm.config_files import COMMANDS_GROUP, command_file, config_dir, plugin_commands
 from embodied_rm.errors import UserError, unknown_name_message
+
+
+class CommandSearchPath(SearchPathPlugin):
+    """Lets Hydra find the YAML files of commands that installed packages add."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append the folder of every such file."""
+        for name in plugin_commands():
+            search_path.append(COMMANDS_GROUP, f"file://{command_file(name).parent}")
+
+
+@contextmanager
+def open_configs() -> Iterator[None]:
+    """Let Hydra compose from `configs` and from the folders of plugins."""
+    Plugins.instance().register(CommandSearchPath)
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        yield
 
 
 @functools.cache
@@ -88,6 +110,6 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
 
 def load_group_choice(group: str, choice: str, schema: type) -> Any:
     """Return one file of a config group, `configs/<group>/<choice>.yaml`, as an instance of a dataclass."""
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with open_configs():
         values = OmegaConf.to_container(compose(f"{group}/{choice}")[group])
     return build_config(schema, typing.cast(dict[str, Any], values))

@@ -30,7 +30,7 @@ ARROWS = {
     "logs": {"errors", "run_folder"},
     "checkpoint_io": BASIC,
     "command": {"run_folder"},
-    "config_files": set(),
+    "config_files": {"errors"},
     "config_schema": {"config_files", "errors"},
     "open_run": {"errors", "run_folder"},
     "paths": {"checkpoint_io", "data.hub", "errors", "models.judges.judge_config"},
@@ -131,6 +131,15 @@ def test_tabletop_imports_no_experiment_and_only_pipelines_of_commands_import_th
     assert {name for name in MODULES if layer(name) == "experiments" and "cli" in imported_layers(name)} == pipelines
     tabletop = [name for name in MODULES if layer(name) == "tabletop"]
     assert not [name for name in tabletop if imported_layers(name) & {"cli", "experiments"}]
+
+
+def test_benchmarks_run_commands_as_processes_and_import_nothing_of_the_command_line() -> None:
+    for path in sorted(ROOT.glob("benchmarks/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            joined = [f"{names[0]}.{name}" for name in names[1:]]
+            assert not [n for n in (*names, *joined) if f"{n}.".startswith("embodied_rm.cli.")], path.name
 
 
 def imported_layers(name: str) -> set[str]:

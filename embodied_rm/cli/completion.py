@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import cast
 
-from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.completion_plugin import CompletionPlugin
 
-from embodied_rm.config_files import command_display_name, command_names, config_dir, join_command_words
+from embodied_rm.config_files import command_display_name, command_names, join_command_words
+from embodied_rm.config_schema import open_configs
 from embodied_rm.errors import UserError, lookup
 
 COMPLETED_FLAGS = ("--help", "--multirun")
@@ -29,7 +29,7 @@ def complete(arguments: Sequence[str]) -> None:
     action, _, shell = (arguments[0] if arguments else "").partition("=")
     if action not in ("install", "uninstall", "query"):
         raise UserError("--shell-completion needs install=SHELL or uninstall=SHELL, SHELL being bash, zsh or fish")
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with open_configs():
         plugins = completion_plugins(GlobalHydra.instance().config_loader())
         plugin = lookup(plugins, shell, "shell")
         match action:

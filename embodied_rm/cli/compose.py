@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -21,12 +21,11 @@ from embodied_rm.cli import config_errors
 from embodied_rm.config_files import (
     command_display_name,
     command_names,
-    config_dir,
     config_groups,
     group_choices,
     group_folder,
 )
-from embodied_rm.config_schema import build_config, mutable_schema
+from embodied_rm.config_schema import build_config, mutable_schema, open_configs
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
@@ -154,5 +153,5 @@ def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, An
     # Included configs stay untyped: the schema of the including command types the whole tree.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", schema if name == command else {})
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with open_configs():
         return compose(command, list(overrides))

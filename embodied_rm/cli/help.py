@@ -12,6 +12,7 @@ from embodied_rm.config_files import (
     HERE_SUFFIX,
     HelpKey,
     command_display_name,
+    command_file,
     command_names,
     config_dir,
     group_choices,
@@ -39,17 +40,14 @@ def show_overview(console: Console) -> None:
     _print_table(
         console,
         "Commands",
-        [
-            (command_display_name(name), read_help_page(config_dir() / f"{name}.yaml").summary)
-            for name in command_names()
-        ],
+        [(command_display_name(name), read_help_page(command_file(name)).summary) for name in command_names()],
     )
     _print_line(console, "embodied-rm COMMAND --help describes a command and its keys.\n" + FOOTER)
 
 
 def show_command(console: Console, name: str) -> None:
     """Print the help page of one command."""
-    page = read_help_page(config_dir() / f"{name}.yaml")
+    page = read_help_page(command_file(name))
     _print_line(console, f"embodied-rm {command_display_name(name)}: {page.summary}", style="bold")
     _print_line(console, "\n".join(page.details).rstrip() + "\n")
     groups = [key for key in page.groups if group_choices(group_folder(key.name))]
@@ -68,7 +66,7 @@ def with_inherited_description(key: HelpKey) -> HelpKey:
     command, _, rest = key.name.partition(".")
     if key.description or command not in command_names():
         return key
-    descriptions = {inner.name: inner.description for inner in read_help_page(config_dir() / f"{command}.yaml").keys}
+    descriptions = {inner.name: inner.description for inner in read_help_page(command_file(command)).keys}
     return HelpKey(key.name, key.default, descriptions.get(rest, ""))
 
 

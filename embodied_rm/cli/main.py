@@ -22,23 +22,11 @@ from embodied_rm.cli.console import ConsoleReporter, format_duration, make_conso
 from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
-from embodied_rm.config_files import command_display_name, command_names, join_command_words
+from embodied_rm.config_files import command_display_name, command_names, join_command_words, plugin_commands
 from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
 from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
 
-RESUMABLE_COMMANDS = (
-    "adapt",
-    "bench_cloning",
-    "bench_labels",
-    "build_checkpoint",
-    "compare",
-    "demo",
-    "evaluate",
-    "refine",
-    "score",
-    "train",
-)
-
+RESUME_HINT = "; to resume, repeat the command line with resume=true"
 EXTRAS = {
     "grpc": "serve",
     "grpc_health": "serve",
@@ -66,10 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bind_threads_to_cores(os.environ)
     try:
         return dispatch(words)
-    except KeyboardInterrupt:
-        resumable = any(name in RESUMABLE_COMMANDS for name in join_command_words(words)[:1])
-        hint = "; to resume, repeat the command line with resume=true" if resumable else ""
-        _print_error(f"interrupted{hint}")
+    except KeyboardInterrupt as interrupt:
+        _print_error(f"interrupted{interrupt}")
         return 130
     except BrokenPipeError:
         # The reader of the pipe has exited (`| head`), so no message can be printed.
@@ -136,11 +122,14 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         raise UserError(f"embodied-rm {command_display_name(name)} runs in one process: start it without torchrun")
     configs = [compose.compose_typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
-    with ConsoleReporter() as reporter:
-        for index, config in enumerate(configs):
-            if flags:
-                reporter.log(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
-            _run_once(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
+    try:
+        with ConsoleReporter() as reporter:
+            for index, config in enumerate(configs):
+                if flags:
+                    reporter.log(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
+                _run_once(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(RESUME_HINT if command.resumable else "") from None
 
 
 def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
@@ -172,7 +161,7 @@ def load_command(name: str) -> Command:
 
     Commands are imported only here, so help, completion and most errors do not load torch or mujoco.
     """
-    module = COMMAND_MODULES.get(name, f"embodied_rm.cli.commands.{name}")
+    module = (COMMAND_MODULES | plugin_commands()).get(name, f"embodied_rm.cli.commands.{name}")
     command: Command = import_module(module).COMMAND
     return command
 

@@ -144,4 +144,4 @@ def markdown_section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str
     return "\n".join(lines)
 
 
-COMMAND = Command(schema=BenchCloningConfig, main=main)
+COMMAND = Command(resumable=True, schema=BenchCloningConfig, main=main)

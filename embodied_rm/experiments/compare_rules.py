@@ -232,4 +232,4 @@ def markdown_section(
     return "\n".join(lines)
 
 
-COMMAND = Command(schema=CompareConfig, main=main)
+COMMAND = Command(resumable=True, schema=CompareConfig, main=main)

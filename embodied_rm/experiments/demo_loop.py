@@ -189,4 +189,4 @@ def model_origin(config: DemoConfig, metrics: dict[str, Any]) -> str:
     return f"{model_label(config.checkpoint)}, nothing trained"
 
 
-COMMAND = Command(schema=DemoConfig, main=main)
+COMMAND = Command(resumable=True, schema=DemoConfig, main=main)

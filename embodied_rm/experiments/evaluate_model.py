@@ -254,4 +254,4 @@ def metric_table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     return {name: "  ".join(map(str.rjust, row, map(len, columns))) for name, row in {"": columns, **cells}.items()}
 
 
-COMMAND = Command(schema=EvaluateConfig, main=main)
+COMMAND = Command(resumable=True, schema=EvaluateConfig, main=main)

@@ -249,4 +249,4 @@ def markdown_section(
     return "\n".join(lines)
 
 
-COMMAND = Command(schema=BenchLabelsConfig, main=main)
+COMMAND = Command(resumable=True, schema=BenchLabelsConfig, main=main)

@@ -114,4 +114,4 @@ def install_checkpoint(checkpoint: Path, install_dir: Path) -> None:
         weights.unlink()
 
 
-COMMAND = Command(schema=BuildCheckpointConfig, main=main)
+COMMAND = Command(resumable=True, schema=BuildCheckpointConfig, main=main)

@@ -240,4 +240,4 @@ def refine_task(
         return refine(observed_envs, policy, model, refine_config, run, reporter, final_evaluate, options)
 
 
-COMMAND = Command(schema=RefineCommand, main=main, distributed=True)
+COMMAND = Command(resumable=True, schema=RefineCommand, main=main, distributed=True)

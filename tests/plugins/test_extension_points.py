@@ -4,72 +4,40 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PYPROJECT = """
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 
-[project]
-name = "my-robot"
-version = "0.1"
 
-[project.entry-points]
-"embodied_rm.dataset_readers" = {mine = "my_robot"}
-"embodied_rm.encoders" = {mine = "my_robot"}
-"embodied_rm.label_schemes" = {mine = "my_robot"}
-"embodied_rm.reward_rules" = {mine = "my_robot"}
-"embodied_sim.tasks" = {mine = "my_robot_task"}
+def code_blocks(section: str) -> dict[str, str]:
+    """Return the code of a section of the documentation page: language -> block."""
+    text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"```(python|yaml)\n(.*?)```", text, re.DOTALL))
 
-[tool.setuptools]
-py-modules = ["my_robot", "my_robot_task"]
-"""
-MODULE = """
-from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.readers import register_dataset_reader
-from embodied_rm.labels import hops
-from embodied_rm.labels.schemes import register_label_scheme
-from embodied_rm.models.towers import StrideTower, register_image_encoder
-from embodied_rm.rewards.rule_registry import register_reward_rule
 
-register_label_scheme("my_hops", loss_terms=("all_pairs", "success"), supervision="true progress")(hops.label)
-
-@register_image_encoder("my_encoder")
-class MyEncoder(StrideTower):
-    def __init__(self):
-        super().__init__((8, 16))
-
-@register_reward_rule("half_progress")
-def half_progress(transitions, params):
-    return transitions.task_reward + 0.5 * params.scale * transitions.next_potential
-
-@register_dataset_reader("mine", layout="my_robot.txt, which names a folder")
-def open_mine(path, instruction, feature_map):
-    pointer = path / "my_robot.txt"
-    return open_dataset(pointer.read_text(), instruction, feature_map) if pointer.exists() else None
-"""
-TASK = """
-from embodied_sim.registry import register
-from embodied_sim.tasks.lift_cube import LiftCube
-
-@register
-class MyLift(LiftCube):
-    name = "my_lift"
-"""
+def write_package(folder: Path) -> None:
+    """Write the package of the documentation page, with every example on it."""
+    page = PAGE.read_text()
+    (folder / "pyproject.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    package = folder / "my_robot"
+    package.mkdir()
+    sections = ("Reward rule", "Label scheme", "Dataset reader", "Image encoder")
+    (package / "__init__.py").write_text("\n".join(code_blocks(section)["python"] for section in sections))
+    (package / "count_episodes.py").write_text(code_blocks("Command")["python"])
+    (package / "count_episodes.yaml").write_text(code_blocks("Command")["yaml"])
+    (folder / "my_robot_task.py").write_text(code_blocks("Task")["python"])
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a process that has the package installed."""
     source, target = tmp_path_factory.mktemp("my_robot"), tmp_path_factory.mktemp("installed")
-    (source / "pyproject.toml").write_text(PYPROJECT)
-    (source / "my_robot.py").write_text(MODULE)
-    (source / "my_robot_task.py").write_text(TASK)
+    write_package(source)
     install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
     subprocess.run([sys.executable, "-m", *install, str(source)], check=True, capture_output=True, text=True)
     path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
@@ -93,7 +61,7 @@ def test_one_of_each_is_used_from_the_command_line(environment: dict[str, str], 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "my_robot.txt").write_text(str(tmp_path / "demos" / "dataset"))
     training = ("steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,32]", "checkpoint_seconds=600")
-    keys = ("data=mine", "tower=my_encoder", "label_schemes=[my_hops]", "out=reward", *training)
+    keys = ("data=mine", "tower=my_encoder", "label_schemes=[slow_start]", "out=reward", *training)
     embodied_rm(environment, tmp_path, "train", *keys)
     manifest = json.loads((tmp_path / "reward" / "checkpoint" / "manifest.json").read_text())
     assert manifest["net"]["encoder"]["open_clip"]["vision_cfg"]["timm_model_name"] == "my_encoder"
@@ -119,6 +87,11 @@ def test_one_of_each_is_used_from_the_command_line(environment: dict[str, str], 
     keys = ("task=my_lift", "policy=clone", "checkpoint=reward", "reward.rule=half_progress", "out=refine", *refine)
     embodied_rm(environment, tmp_path, "refine", *keys, *small)
     assert json.loads((tmp_path / "refine" / "metrics.json").read_text())["tasks"]["my_lift"]
+    overview = embodied_rm(environment, tmp_path, "--help")
+    assert re.search(r"count-episodes +Count the episodes of a dataset", overview)
+    assert "dataset folder" in embodied_rm(environment, tmp_path, "count-episodes", "--help")
+    embodied_rm(environment, tmp_path, "count-episodes", "data=demos/dataset", "out=count")
+    assert json.loads((tmp_path / "count" / "metrics.json").read_text()) == {"episodes": 3}
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(tmp_path: Path) -> None:

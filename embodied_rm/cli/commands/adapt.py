@@ -44,4 +44,4 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"adapt": metrics})
 
 
-COMMAND = Command(schema=AdaptCommand, main=main)
+COMMAND = Command(resumable=True, schema=AdaptCommand, main=main)

@@ -152,4 +152,4 @@ def count_scores(source: EpisodeSource, results: CorpusScores) -> dict[str, Any]
     }
 
 
-COMMAND = Command(schema=ScoreCommand, main=main, resume_ignored_keys=RESUME_IGNORED_KEYS)
+COMMAND = Command(resumable=True, schema=ScoreCommand, main=main, resume_ignored_keys=RESUME_IGNORED_KEYS)

@@ -128,4 +128,4 @@ def with_scores(
         )
 
 
-COMMAND = Command(schema=TrainCommand, main=main, distributed=True)
+COMMAND = Command(resumable=True, schema=TrainCommand, main=main, distributed=True)
