@@ -19,8 +19,8 @@ from statistics import median
 import numpy as np
 import tiny_vlm
 import torch
+from cli_process import run_once
 
-from embodied_rm.cli.main import main as command
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.checkpoint import load_progress_net
@@ -50,15 +50,6 @@ def record(out: Path, split: str) -> Path:
     env_settings = [f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}"]
     settings = [f"num_successes={successes}", f"num_failures={failures}", f"seed={seed}"]
     return run_once(out / split, ["collect", f"tasks=[{TASK}]", *settings, *env_settings])
-
-
-def run_once(folder: Path, command_args: Sequence[str]) -> Path:
-    """Run or resume a command in a run folder unless it is done; return the folder."""
-    if not (folder / "metrics.json").exists():
-        resume_args = ["resume=true"] if (folder / "config.json").exists() else []
-        if exit_code := command([*command_args, f"out={folder}", *resume_args]):
-            raise SystemExit(exit_code)
-    return folder
 
 
 def train_judge(folder: Path, data: Path, num_steps: int) -> Path:

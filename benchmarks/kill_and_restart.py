@@ -10,6 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
+from embodied_rm.checkpoint_io import load_tensors
+
 
 def run_with_kills(command: list[str], num_stored: Callable[[], int], kills: int, max_delay_s: float) -> list[int]:
     """Run a command and kill it (SIGKILL) repeatedly.
@@ -42,6 +46,17 @@ def run_with_kills(command: list[str], num_stored: Callable[[], int], kills: int
             raise RuntimeError(f"the stored progress fell from {before} to {stored_at_kill[-1]}")
         logging.info("killed %d of %d, %d stored", len(stored_at_kill), kills, stored_at_kill[-1])
     return stored_at_kill
+
+
+def compare_with_uninterrupted_run(
+    command: Callable[[Path], list[str]], root: Path, checkpoint: str, architecture: str
+) -> bool:
+    """Finish the killed run in `root / "interrupted"`, make another one without kills, and compare their tensors."""
+    states = []
+    for name in ("interrupted", "uninterrupted"):
+        subprocess.run(command(root / name), check=True, stdout=subprocess.DEVNULL)
+        states.append(load_tensors(root / name / checkpoint, architecture)[0])
+    return all(torch.equal(states[0][name], states[1][name]) for name in states[1])
 
 
 def read_manifest_count(folder: Path, key: str) -> int:

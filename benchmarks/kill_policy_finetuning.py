@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import subprocess
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
+from cli_process import CLI_COMMAND
 from gymnasium.spaces.utils import flatdim
-from kill_and_restart import read_manifest_count, run_with_kills
+from kill_and_restart import compare_with_uninterrupted_run, read_manifest_count, run_with_kills
 
-from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_sim.vec_env import TabletopVecEnv
@@ -29,7 +28,7 @@ TASK, NUM_ITERATIONS = "lift_cube", 100
 def finetune_command(policy: Path, out: Path) -> list[str]:
     """Return the command of a small run with images, a model and every kind of reset."""
     return [
-        sys.executable, "-m", "embodied_rm", "refine", f"task={TASK}", f"policy={policy}", f"out={out}", "resume=true",
+        *CLI_COMMAND, "refine", f"task={TASK}", f"policy={policy}", f"out={out}", "resume=true",
         f"iterations={NUM_ITERATIONS}", "rollout_steps=12", "env.num_envs=8", "final_eval_episodes=8",
         "eval_episodes=0", "stop_patience=1000", "reward.success_threshold=0.1", "reward.success_patience=2",
     ]  # fmt: skip
@@ -81,13 +80,9 @@ def main() -> None:
             args.kills,
             args.max_delay,
         )
-        for name in ("interrupted", "uninterrupted"):
-            subprocess.run(finetune_command(policy, root / name), check=True, stdout=subprocess.DEVNULL)
-        states = [
-            load_tensors(root / name / CHECKPOINT_DIR, ARCHITECTURE)[0] for name in ("interrupted", "uninterrupted")
-        ]
+        command = partial(finetune_command, policy)
+        identical = compare_with_uninterrupted_run(command, root, CHECKPOINT_DIR, ARCHITECTURE)
         log_lines = (interrupted_dir / PROGRESS_FILE).read_text().splitlines()
-    identical = all(torch.equal(states[0][name], states[1][name]) for name in states[1])
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(report(steps_at_kill, identical, NUM_ITERATIONS - len(log_lines)))
     if not identical or len(log_lines) != NUM_ITERATIONS:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import argparse
 import logging
 import subprocess
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-import torch
-from kill_and_restart import read_manifest_count, run_with_kills
+from cli_process import CLI_COMMAND
+from kill_and_restart import compare_with_uninterrupted_run, read_manifest_count, run_with_kills
 
-from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.models.checkpoint import ARCHITECTURE
 from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR
 
 NUM_STEPS = 600
-CLI_COMMAND = [sys.executable, "-m", "embodied_rm"]
 
 
 def record_episodes(folder: Path) -> Path:
@@ -70,12 +68,8 @@ def main() -> None:
             args.kills,
             args.max_delay,
         )
-        for name in ("interrupted", "uninterrupted"):
-            subprocess.run(train_command(data, root / name), check=True, stdout=subprocess.DEVNULL)
-        weights = [
-            load_tensors(root / name / CHECKPOINT_DIR, ARCHITECTURE)[0] for name in ("interrupted", "uninterrupted")
-        ]
-    identical = all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+        command = partial(train_command, data)
+        identical = compare_with_uninterrupted_run(command, root, CHECKPOINT_DIR, ARCHITECTURE)
     args.out.write_text(report(steps_at_kill, identical))
     if not identical:
         raise SystemExit("the resumed run differs from the uninterrupted one")

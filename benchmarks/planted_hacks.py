@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cli_process import run_once
 from reward_hacks import (
     MIN_ENCOUNTER_RATE,
     MIN_PIXEL_CHANGE,
@@ -26,7 +27,6 @@ from reward_hacks import (
     encounter_rates,
 )
 
-from embodied_rm.cli.main import main as embodied_rm
 from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.models.checkpoint import load_progress_net, model_digest
 from embodied_rm.paths import POLICY_DIR, resolve_reward_model
@@ -64,13 +64,9 @@ EVAL_EPISODES = (200, 64)
 
 def clone_policy(root: Path, seed: int) -> Path:
     """Clone a policy from four demonstrations and return its folder."""
-    data, folder = root / "demonstrations", root / f"clone{seed}"
-    if not (data / "metrics.json").exists():
-        assert embodied_rm(["collect", f"tasks=[{TASK}]", *COLLECT_SETTINGS, "resume=true", f"out={data}"]) == 0
-    if not (folder / "metrics.json").exists():
-        settings = [f"task={TASK}", f"data={data}", *CLONE_SETTINGS, f"seed={seed}"]
-        assert embodied_rm(["clone", *settings, "resume=true", f"out={folder}"]) == 0
-    return folder / POLICY_DIR
+    data = run_once(root / "demonstrations", ["collect", f"tasks=[{TASK}]", *COLLECT_SETTINGS])
+    settings = [f"task={TASK}", f"data={data}", *CLONE_SETTINGS, f"seed={seed}"]
+    return run_once(root / f"clone{seed}", ["clone", *settings]) / POLICY_DIR
 
 
 @dataclass(frozen=True)

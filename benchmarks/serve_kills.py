@@ -14,7 +14,6 @@ import logging
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cli_process import CLI_COMMAND
 from serving import HASH_SERVICE_COMMAND, RunningService, free_port, start_service, subprocess_env
 from wire_client import (
     LIFT_INSTRUCTION,
@@ -36,7 +36,6 @@ from embodied_rm.experiments.results_page import write_section
 from embodied_rm.rl.learner.policy import load_policy
 
 NUM_CLIENTS = 32
-CLI_COMMAND = [sys.executable, "-m", "embodied_rm"]
 SMALL_ENV = ["env.num_envs=8", "env.image_size=32"]
 
 
