@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from shared_folders import build_once
-from tiny_runs import RECORD, REFINE, TINY
+from tiny_runs import RECORD, RECORD_SPLIT, REFINE, TINY
 
 from embodied_rm.cli.main import main
 
@@ -49,3 +49,25 @@ def refined(tmp_path_factory: pytest.TempPathFactory, cloned: Path, reward_model
         assert main([*REFINE, f"policy={cloned}", f"checkpoint={reward_model}", f"out={folder}"]) == 0
 
     return build_once(tmp_path_factory, "refined", build)
+
+
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Episodes of the training split."""
+
+    def build(folder: Path) -> None:
+        args = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", f"out={folder}"]
+        assert main([*args, *RECORD_SPLIT]) == 0
+
+    return build_once(tmp_path_factory, "seen", build)
+
+
+@pytest.fixture(scope="session")
+def seen_model(tmp_path_factory: pytest.TempPathFactory, seen: Path) -> Path:
+    """A reward model trained on the training split."""
+
+    def build(folder: Path) -> None:
+        args = ["train", f"data={seen}", "split=seen", "steps=2", "batch_size=2", "image_size=[32,32]"]
+        assert main([*args, f"out={folder}"]) == 0
+
+    return build_once(tmp_path_factory, "seen_model", build)

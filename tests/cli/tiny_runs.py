@@ -33,6 +33,7 @@ REFINE_ONCE = [
     "final_eval_episodes=2",
     *TINY,
 ]
+RECORD_SPLIT = ("num_successes=1", "num_failures=1", "env.num_envs=2", "env.image_size=32")
 
 
 def metrics(folder: Path) -> dict:
