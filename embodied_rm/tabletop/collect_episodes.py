@@ -31,8 +31,8 @@ from embodied_sim.scripted_policy import (
 )
 from embodied_sim.vec_env import TabletopVecEnv
 
-TARGET_OUTCOMES: tuple[tuple[str, ...], ...] = ((SUCCESS_OUTCOME,), (), (POST_SUCCESS_OUTCOME,))
-"""Outcomes that the scripted policy aims at in each part of a task's recording; (): the failures."""
+NUM_SCRIPTED_PARTS = 3
+"""Parts of a task's recording by the scripted policy: successes, failures, and continuations after success."""
 ROLLOUT_OUTCOME = "rollout"
 """Outcome label of an episode of a stored policy."""
 
@@ -81,18 +81,13 @@ def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
         if policy_task(folder) not in tasks:
             raise UserError(f"the policy in {folder} is for {policy_task(folder)}, which is none of {', '.join(tasks)}")
     config = replace(config, tasks=tasks, env=config.split.make_env_config(config.env))
-    reporter.table(
-        "collect",
-        {
-            **({} if config.split.name == NO_SPLIT else {"split": config.split.name}),
-            "tasks": config.tasks,
-            "episodes per task": f"{config.num_successes} successes, {config.num_failures} failures"
-            + (f", {config.num_post_success} continued after success" if config.num_post_success else "")
-            + (f", {config.rollouts_per_policy} per policy" if config.rollouts_per_policy else ""),
-            "views": f"{', '.join(config.env.views)} at {config.env.image_size} pixels",
-            "num_envs": config.env.num_envs,
-        },
-    )
+    episodes = f"{config.num_successes} successes, {config.num_failures} failures"
+    episodes += f", {config.num_post_success} continued after success" if config.num_post_success else ""
+    episodes += f", {config.rollouts_per_policy} per policy" if config.rollouts_per_policy else ""
+    split = {} if config.split.name == NO_SPLIT else {"split": config.split.name}
+    views = f"{', '.join(config.env.views)} at {config.env.image_size} pixels"
+    settings = {"tasks": tasks, "episodes per task": episodes, "views": views, "num_envs": config.env.num_envs}
+    reporter.table("collect", {**split, **settings})
     run.write_json("metrics.json", {"collect": collect(config, run, reporter)})
 
 
@@ -146,7 +141,7 @@ def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterat
         with closing(make_envs(task, config.env, ends_on_success=part == 0, holdout=holdout)) as env:
             if target_outcomes := part_outcomes(part, env):
                 yield from record_actors(env, target_outcomes, count, config, seed)
-    for part, folder in enumerate(policies_for_task(config, task), start=len(TARGET_OUTCOMES)):
+    for part, folder in enumerate(policies_for_task(config, task), start=NUM_SCRIPTED_PARTS):
         seed, count = stream_seed(config.seed, task_index, part), config.rollouts_per_policy or 0
         with closing(make_envs(task, config.env, ends_on_success=True, holdout=holdout)) as env:
             act = stochastic_policy(Path(folder), env, seed)
@@ -160,12 +155,10 @@ def policies_for_task(config: CollectConfig, task: str) -> tuple[str, ...]:
 
 def part_outcomes(part: int, env: TabletopVecEnv) -> tuple[str, ...]:
     """Return the outcomes that the scripted policy aims at in a part (0, 1 or 2) of a task's recording."""
-    available = available_outcomes(env)
     if part == 1:
-        return failure_order(
-            [outcome for outcome in available if outcome != POST_SUCCESS_OUTCOME], env.task.distinguishes_objects
-        )
-    return tuple(outcome for outcome in TARGET_OUTCOMES[part] if outcome in available)
+        return failure_order(available_outcomes(env), env.task.distinguishes_objects)
+    wanted = SUCCESS_OUTCOME if part == 0 else POST_SUCCESS_OUTCOME
+    return tuple(outcome for outcome in available_outcomes(env) if outcome == wanted)
 
 
 def failure_order(outcome_kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:
@@ -174,7 +167,8 @@ def failure_order(outcome_kinds: Sequence[str], names_object: bool) -> tuple[str
     If the instruction names one of several objects, every other failure manipulates the wrong object. Such an episode
     differs from a success only in the instruction, so the model needs many of them to learn to read it.
     """
-    others = [outcome for outcome in outcome_kinds if outcome not in (SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME)]
+    no_others = (SUCCESS_OUTCOME, POST_SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME)
+    others = [outcome for outcome in outcome_kinds if outcome not in no_others]
     if not names_object:
         return (*others, WRONG_OBJECT_OUTCOME)
     return tuple(outcome for other in others for outcome in (WRONG_OBJECT_OUTCOME, other))

@@ -62,16 +62,9 @@ def main(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
 def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Replay a divergence; write the images up to it and the reason that the simulator gives."""
     divergence, env_config = read_divergence(path), config.env
-    replayed = replay_divergence(
-        divergence,
-        divergence_task(path, divergence, config.task),
-        divergence_robot(path, divergence, env_config),
-        views=env_config.views,
-        image_size=env_config.image_size,
-        backend=env_config.backend,
-        device=env_config.device,
-        renderer=env_config.renderer,
-    )
+    task, robot = divergence_task(path, divergence, config.task), divergence_robot(path, divergence, env_config)
+    options = {name: getattr(env_config, name) for name in ("views", "image_size", "backend", "device", "renderer")}
+    replayed = replay_divergence(divergence, task, robot, **options)
     first_views = dict(zip(env_config.views, replayed.images[0], strict=True))
     row = ContactSheetRow(caption=f"{divergence.task}: {divergence.reason}", views=first_views)
     write_atomic(run.file_path(IMAGE_FILE), draw_contact_sheet([row]))

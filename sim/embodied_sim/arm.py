@@ -85,25 +85,40 @@ def inverse_kinematics(
 
     Raises `SimError` if a position is not reached within 1 mm in `max_iterations`.
     """
-    data = mujoco.MjData(model)
-    joint_ids = robot.joint_ids(model)
-    qpos_ids, tool_site = model.jnt_qposadr[joint_ids], data.site(robot.tool_site)
     angles = np.tile(robot.home_qpos(model), (len(position), 1))
-    for row, goal in enumerate(position):
-        residual = np.inf
-        for _ in range(max_iterations):
-            data.qpos[qpos_ids] = angles[row]
-            mujoco.mj_kinematics(model, data)
-            tool_pos, rotation = tool_site.xpos[None], tool_site.xmat.reshape(1, 3, 3)
-            error = np.concatenate([goal - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
-            residual = float(np.abs(error).max())
-            if residual < 1e-4:
-                break
-            jacobian = geometric_jacobian(data.xanchor[None, joint_ids], data.xaxis[None, joint_ids], tool_pos)
-            angles[row] += damped_least_squares(jacobian, error)[0]
-        if residual > 1e-3:
-            raise SimError(
-                f"no joint angles put the tool at {goal.round(3).tolist()} m, fingers down (error {residual:.4f}); "
-                f"{robot.mjcf_path.name} must reach there, and z of its site {robot.tool_site!r} point out of the hand"
-            )
+    residual = np.full(len(position), np.inf)
+    rows = np.arange(len(position))
+    for _ in range(max_iterations):
+        tool_pos, rotation, xanchor, xaxis = _arm_kinematics(model, robot, angles[rows])
+        error = np.concatenate([position[rows] - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
+        residual[rows] = np.abs(error).max(axis=1)
+        far = residual[rows] >= 1e-4
+        rows = rows[far]
+        if len(rows) == 0:
+            break
+        jacobian = geometric_jacobian(xanchor[far], xaxis[far], tool_pos[far])
+        angles[rows] += damped_least_squares(jacobian, error[far])
+    if (residual > 1e-3).any():
+        row = int(np.argmax(residual > 1e-3))
+        raise SimError(
+            f"no joint angles put the tool at {position[row].round(3).tolist()} m, fingers down (error "
+            f"{residual[row]:.4f}); {robot.mjcf_path.name} must reach there, and z of its site {robot.tool_site!r} "
+            "point out of the hand"
+        )
     return angles
+
+
+def _arm_kinematics(
+    model: mujoco.MjModel, robot: Robot, angles: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the tool's position [N, 3], m, and rotation [N, 3, 3], and the joints' anchors and axes [N, J, 3]."""
+    data = mujoco.MjData(model)
+    joint_ids, tool_site = robot.joint_ids(model), data.site(robot.tool_site)
+    tool_pos, rotation = np.empty((len(angles), 3)), np.empty((len(angles), 3, 3))
+    xanchor, xaxis = np.empty((2, *angles.shape, 3))
+    for row, values in enumerate(angles):
+        data.qpos[model.jnt_qposadr[joint_ids]] = values
+        mujoco.mj_kinematics(model, data)
+        tool_pos[row], rotation[row] = tool_site.xpos, tool_site.xmat.reshape(3, 3)
+        xanchor[row], xaxis[row] = data.xanchor[joint_ids], data.xaxis[joint_ids]
+    return tool_pos, rotation, xanchor, xaxis

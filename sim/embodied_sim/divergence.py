@@ -29,14 +29,12 @@ class Divergence:
 
     task: str
     robot: str
-    reason: str
-    """Message of MuJoCo or of the speed check."""
+    reason: str  # message of MuJoCo or of the speed check
     qpos: list[float]
     qvel: list[float]
     ctrl: list[float]
     mocap_pos: list[list[float]]
-    model_fields: dict[str, list[object]]
-    """Model fields that were specific to this world."""
+    model_fields: dict[str, list[object]]  # model fields that were specific to this world
 
     def apply_to(self, backend: PhysicsBackend, row: int) -> None:
         """Write the state and controls into a world, so that the next `step` repeats the divergence.
@@ -110,8 +108,7 @@ class DivergenceReplay:
 
     images: npt.NDArray[np.uint8]
     """uint8 [1 + T, V, H, W, 3]: the last valid state, then the state after each valid physics step."""
-    reason: str | None
-    """Reason of the divergence in the next physics step; None: the whole control step was valid."""
+    reason: str | None  # reason of the divergence in the next physics step; None: the whole control step was valid
 
 
 def replay_divergence(

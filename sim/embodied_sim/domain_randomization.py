@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -19,22 +19,14 @@ if TYPE_CHECKING:
 class Randomization:
     """Maximum deviations, drawn again for every episode; 0: none."""
 
-    camera_shift: float = 0.0
-    """Camera position along each axis, m."""
-    camera_rotation: float = 0.0
-    """Camera rotation about a random axis, rad."""
-    light_rotation: float = 0.0
-    """Rotation of a light's direction about a random axis, rad."""
-    brightness: float = 0.0
-    """Brightness of a light, relative."""
-    color: float = 0.0
-    """R, G and B of every geom, except objects whose color the episode draws."""
-    friction: float = 0.0
-    """Sliding friction of every geom: a factor between 1 / (1 + friction) and 1 + friction."""
-    mass: float = 0.0
-    """Mass of every item: a factor between 1 / (1 + mass) and 1 + mass."""
-    latency: int = 0
-    """Control steps (50 ms) after which an action takes effect."""
+    camera_shift: float = 0.0  # camera position along each axis, m
+    camera_rotation: float = 0.0  # camera rotation about a random axis, rad
+    light_rotation: float = 0.0  # rotation of a light's direction about a random axis, rad
+    brightness: float = 0.0  # brightness of a light, relative
+    color: float = 0.0  # R, G and B of every geom, except objects whose color the episode draws
+    friction: float = 0.0  # sliding friction of every geom: a factor between 1 / (1 + friction) and 1 + friction
+    mass: float = 0.0  # mass of every item: a factor between 1 / (1 + mass) and 1 + mass
+    latency: int = 0  # control steps (50 ms) after which an action takes effect
     min_camera_fraction: float = 0.0
     """Minimum of camera deviations as a fraction of `camera_shift` and `camera_rotation`, in [0, 1]."""
     min_appearance_fraction: float = 0.0
@@ -55,6 +47,8 @@ class Randomization:
 
         All draws are made regardless of the settings, so that disabling one deviation changes no other.
         """
+        import mujoco  # the extra `sim`; configs are read without it
+
         camera_shift = apply_min_fraction(rng.uniform(-1, 1, model.cam_pos.shape), self.min_camera_fraction)
         camera_rotation = sample_rotations(rng, model.ncam, self.camera_rotation, self.min_camera_fraction)
         light_rotation = sample_rotations(rng, model.nlight, self.light_rotation, self.min_appearance_fraction)
@@ -69,8 +63,8 @@ class Randomization:
         friction[:, :1] *= (1 + self.friction) ** friction_exponent
         values = {
             "cam_pos": model.cam_pos + self.camera_shift * camera_shift,
-            "cam_quat": rotate_quaternions(model.cam_quat, camera_rotation),
-            "light_dir": rotate_vectors(model.light_dir, light_rotation),
+            "cam_quat": rotate_rows(mujoco.mju_mulQuat, model.cam_quat, camera_rotation),
+            "light_dir": rotate_rows(mujoco.mju_rotVecQuat, model.light_dir, light_rotation),
             "light_diffuse": np.clip(model.light_diffuse * (1 + self.brightness * light_scale), 0, 1),
             "geom_rgba": rgba,
             "geom_friction": friction,
@@ -108,21 +102,11 @@ def sample_rotations(rng: np.random.Generator, count: int, max_angle: float, min
     return np.concatenate([np.cos(half_angle), np.sin(half_angle) * axis], axis=1)
 
 
-def rotate_quaternions(quat: FloatArray, rotation: FloatArray) -> FloatArray:
-    """Rotate each orientation `quat` [K, 4] in its own frame by `rotation` [K, 4]."""
-    import mujoco  # the extra `sim`; configs are read without it
-
-    result = np.empty_like(quat)
-    for k in range(len(quat)):
-        mujoco.mju_mulQuat(result[k], quat[k], rotation[k])
-    return result
-
-
-def rotate_vectors(direction: FloatArray, rotation: FloatArray) -> FloatArray:
-    """Rotate each vector `direction` [K, 3] by `rotation` [K, 4]."""
-    import mujoco  # the extra `sim`; configs are read without it
-
-    result = np.empty((len(direction), 3))
-    for k in range(len(direction)):
-        mujoco.mju_rotVecQuat(result[k], direction[k].astype(float), rotation[k])
+def rotate_rows(
+    rotate: Callable[[FloatArray, FloatArray, FloatArray], None], values: FloatArray, rotation: FloatArray
+) -> FloatArray:
+    """Return the rows of `values` [K, 3 or 4] rotated by `rotation` [K, 4]; `rotate` is a function of MuJoCo."""
+    result = np.empty(values.shape)
+    for rotated, value, quat in zip(result, values.astype(float), rotation, strict=True):
+        rotate(rotated, value, quat)
     return result

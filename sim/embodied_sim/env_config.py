@@ -21,33 +21,20 @@ class VecEnvConfig:
     """Settings of a `TabletopVecEnv`. Raises `SimError` for an unknown view, and for settings that do not combine."""
 
     num_envs: int = 64
-    robot: str | Robot = "panda"
-    """Name of a bundled arm, path of a MuJoCo XML file, or a `Robot`."""
-    views: Sequence[str] = VIEW_NAMES
-    """Cameras, in the order of the rendered views."""
-    image_size: int = 64
-    """Width and height of the rendered views, pixels."""
-    autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP
-    """SAME_STEP or DISABLED."""
-    ends_on_success: bool = False
-    """Terminate an episode at its first sustained success."""
-    backend: str = "batch"
-    """Physics engine: "batch" or "warp"."""
-    device: str = "cpu"
-    """Device of the physics: "cpu" or "cuda"."""
-    max_contacts: int = 0
-    """Contacts per environment for which "warp" allocates memory; 0: chosen from the scene."""
+    robot: str | Robot = "panda"  # name of a bundled arm, path of a MuJoCo XML file, or a `Robot`
+    views: Sequence[str] = VIEW_NAMES  # cameras, in the order of the rendered views
+    image_size: int = 64  # width and height of the rendered views, pixels
+    autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP  # SAME_STEP or DISABLED
+    ends_on_success: bool = False  # terminate an episode at its first sustained success
+    backend: str = "batch"  # physics engine: "batch" or "warp"
+    device: str = "cpu"  # device of the physics: "cpu" or "cuda"
+    max_contacts: int = 0  # contacts per environment for which "warp" allocates memory; 0: chosen from the scene
     renderer: str = "auto"
-    threads: int = 0
-    """CPU threads of physics and renderer; 0: one per processor."""
-    randomize: Randomization | None = None
-    """Domain randomization; None: none."""
-    holdout: Holdout | None = None
-    """Colors, sides and phrasings that episodes are drawn from; None: all."""
-    divergence_dump_dir: Path | None = None
-    """Folder for dumps of environments that diverge; None: no dumps."""
-    final_views: bool = False
-    """Add the last views of ended episodes to the infos; needs SAME_STEP."""
+    threads: int = 0  # CPU threads of physics and renderer; 0: one per processor
+    randomize: Randomization | None = None  # domain randomization; None: none
+    holdout: Holdout | None = None  # colors, sides and phrasings that episodes are drawn from; None: all
+    divergence_dump_dir: Path | None = None  # folder for dumps of environments that diverge; None: no dumps
+    final_views: bool = False  # add the last views of ended episodes to the infos; needs SAME_STEP
 
     def __post_init__(self) -> None:
         for view in self.views:

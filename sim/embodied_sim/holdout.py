@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 HoldoutSplit = Literal["any", "seen", "unseen"]
 """Values of an attribute: all, all except the held-out ones, or only the held-out ones."""
-MAX_DRAWS = 2000
-"""Draws after which a split counts as empty."""
+MAX_DRAWS = 2000  # draws after which a split counts as empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +27,7 @@ class Holdout:
     """Held-out combinations of color and object, e.g. ("green cube",)."""
     sides: tuple[str, ...] = ()
     """Held-out combinations of task and side, e.g. ("push_to_zone left",)."""
-    num_templates: int = 0
-    """Number of held-out templates per task, counted from the last one."""
+    num_templates: int = 0  # number of held-out templates per task, counted from the last one
     color: HoldoutSplit = "any"
     """Split of the colors of all objects of a task; "unseen" shares no colored object with "seen"."""
     side: HoldoutSplit = "any"

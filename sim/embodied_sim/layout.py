@@ -14,34 +14,24 @@ from embodied_sim.props import Fixture, Item, Prop
 
 ITEM_START_BOUNDS_M = np.array([[0.36, -0.27], [0.54, -0.02]])
 """Lower and upper bounds of an item's start position x, y, m."""
-MIN_ITEM_DISTANCE_M = 0.11
-"""Minimum distance between the centers of two items at the start, m."""
+MIN_ITEM_DISTANCE_M = 0.11  # minimum distance between the centers of two items at the start, m
 TOOL_START_BOUNDS_M = np.array([[0.36, -0.14, 0.16], [0.5, 0.12, 0.25]])
 """Lower and upper bounds of the tool's start position, m."""
-MAX_FIXTURE_OFFSET_M = 0.02
-"""Maximum offset of a fixture from its nominal position along x and along y, m."""
-MAX_ITEM_YAW_RAD = 0.3
-"""Maximum yaw of an item, rad."""
+MAX_FIXTURE_OFFSET_M = 0.02  # maximum offset of a fixture from its nominal position along x and along y, m
+MAX_ITEM_YAW_RAD = 0.3  # maximum yaw of an item, rad
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Start of one episode."""
 
-    start_pose_index: int
-    """Index into the bank of start poses."""
-    item_poses: FloatArray
-    """[I, 3]: x, y (m) and yaw (rad) of each item, in the order of the task's items."""
-    fixture_positions: FloatArray
-    """[F, 2]: x, y of each fixture, m."""
-    joint_positions: Mapping[str, float]
-    """Joint of a prop -> its start position, m or rad."""
-    object_order: tuple[int, ...]
-    """Index of the object in each role; the instruction names the first one."""
-    colors: tuple[str, ...]
-    """Color of each object, in the order of the task's objects."""
-    side_index: int
-    """Index of the target side; 0 for tasks without sides."""
+    start_pose_index: int  # index into the bank of start poses
+    item_poses: FloatArray  # [I, 3]: x, y (m) and yaw (rad) of each item, in the order of the task's items
+    fixture_positions: FloatArray  # [F, 2]: x, y of each fixture, m
+    joint_positions: Mapping[str, float]  # joint of a prop -> its start position, m or rad
+    object_order: tuple[int, ...]  # index of the object in each role; the instruction names the first one
+    colors: tuple[str, ...]  # color of each object, in the order of the task's objects
+    side_index: int  # index of the target side; 0 for tasks without sides
 
     @property
     def scene_hash(self) -> str:

@@ -1,7 +1,6 @@
 """Colors of objects, by the names that instructions use."""
 
-Color = tuple[float, float, float, float]
-"""R, G, B and opacity, in [0, 1]."""
+Color = tuple[float, float, float, float]  # R, G, B and opacity, in [0, 1]
 PALETTE: dict[str, Color] = {
     "red": (0.85, 0.1, 0.1, 1.0),
     "blue": (0.1, 0.25, 0.9, 1.0),

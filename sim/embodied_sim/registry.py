@@ -20,8 +20,7 @@ from embodied_sim.task import Task
 from embodied_sim.task_check import check_task
 
 _TASKS: dict[str, type[Task]] = {}
-TASKS_GROUP = "embodied_sim.tasks"
-"""Entry-point group of packages that register tasks of their own."""
+TASKS_GROUP = "embodied_sim.tasks"  # entry-point group of packages that register tasks of their own
 _TASKS_PACKAGE = "embodied_sim.tasks"
 
 

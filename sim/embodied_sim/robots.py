@@ -27,8 +27,7 @@ class Robot:
 
     mjcf_path: Path
     """MuJoCo XML file. Every hinge with its own position actuator is a joint of the arm."""
-    tool_site: str = "tool"
-    """Site between the finger tips: z points out of the hand, the fingers open along y."""
+    tool_site: str = "tool"  # site between the finger tips: z points out of the hand, the fingers open along y
     gripper_actuator: str = "grip"
     """Actuator of the gripper: the upper end of its control range is open, the lower end closed."""
 

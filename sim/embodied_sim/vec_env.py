@@ -39,8 +39,7 @@ __all__ = ["SUCCESS_HOLD_STEPS", "VIEW_NAMES", "TabletopVecEnv", "VecEnvConfig"]
 
 ROW_STATE_FIELDS = ("order", "side", "phrasing", "elapsed", "success_steps")
 """Snapshot keys of the per-environment attributes, int64 [N, ...]."""
-SUCCESS_HOLD_STEPS = 5
-"""Consecutive control steps in which the task must be done to count as a sustained success."""
+SUCCESS_HOLD_STEPS = 5  # consecutive control steps in which the task must be done to count as a sustained success
 
 BoolArray = npt.NDArray[np.bool_]
 Observation = npt.NDArray[np.float32]

@@ -15,8 +15,7 @@ from torch import Tensor
 from embodied_sim.adapters.same_step import EnvTransition, check_autoreset_mode, reset_env, step_env
 from embodied_sim.sim_errors import SimError
 
-OBS_GROUP = "policy"
-"""The only observation group; rsl-rl uses it for actor and critic by default."""
+OBS_GROUP = "policy"  # the only observation group; rsl-rl uses it for actor and critic by default
 
 
 class RslRlVecEnv(VecEnv):

@@ -15,22 +15,17 @@ from embodied_sim.palette import PALETTE, Color
 Point = tuple[float, float, float]
 Shape = Literal["cube", "cylinder"]
 
-ITEM_HALF_SIZE_M = 0.025
-"""Half width and half height of an item, m."""
+ITEM_HALF_SIZE_M = 0.025  # half width and half height of an item, m
 
 
 class Prop(ABC):
     """Object on the table. Its body is called `name`."""
 
     name: str
-    point_names: tuple[str, ...] = ()
-    """Sites that the state reads."""
-    joint_names: tuple[str, ...] = ()
-    """Joints that the state reads."""
-    color: str | None = None
-    """Name in `PALETTE`; None: drawn per episode, if the prop is one of the task's objects."""
-    colored_geoms: tuple[str, ...] = ()
-    """Geoms in the prop's color."""
+    point_names: tuple[str, ...] = ()  # sites that the state reads
+    joint_names: tuple[str, ...] = ()  # joints that the state reads
+    color: str | None = None  # name in `PALETTE`; None: drawn per episode, if the prop is one of the task's objects
+    colored_geoms: tuple[str, ...] = ()  # geoms in the prop's color
 
     @property
     def noun(self) -> str:
@@ -71,8 +66,7 @@ class Item(Prop):
 class Fixture(Prop):
     """Object that does not move during an episode: a mocap body, so that its pose can differ between worlds."""
 
-    nominal_xy: tuple[float, float]
-    """Nominal x, y of its center on the table, m."""
+    nominal_xy: tuple[float, float]  # nominal x, y of its center on the table, m
     joint_start_ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """Joint -> range of its start position, m or rad."""
 

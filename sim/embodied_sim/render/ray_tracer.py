@@ -119,16 +119,10 @@ def make_tracer(
     model: mujoco.MjModel, num_worlds: int, cameras: Sequence[int], size: tuple[int, int]
 ) -> mujoco_warp.RenderContext:
     """Create a ray tracer of `num_worlds` worlds, camera ids and image size (H, W) on the current device."""
-    return mujoco_warp.create_render_context(
-        model,
-        nworld=num_worlds,
-        cam_res=(size[1], size[0]),
-        render_rgb=True,
-        render_depth=False,
-        render_seg=False,
-        cam_active=list(cameras),
-        use_precomputed_rays=False,  # precomputed rays would use the model's `cam_fovy` in every world
-    )
+    outputs = {"render_rgb": True, "render_depth": False, "render_seg": False}
+    # Precomputed rays would use the model's `cam_fovy` in every world.
+    views = {"cam_res": (size[1], size[0]), "cam_active": list(cameras), "use_precomputed_rays": False}
+    return mujoco_warp.create_render_context(model, nworld=num_worlds, **outputs, **views)
 
 
 def trace_worlds(model: mujoco_warp.Model, data: mujoco_warp.Data, tracer: mujoco_warp.RenderContext) -> None:
@@ -148,8 +142,5 @@ def _make_tracer_state(
     model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
     tracer = make_tracer(model, CHUNK_SIZE, cameras, size)
     batch_sizes = dict.fromkeys(VISUAL_FIELDS, CHUNK_SIZE)
-    return (
-        mujoco_warp.put_model(model, batch_sizes=batch_sizes),
-        mujoco_warp.make_data(model, nworld=CHUNK_SIZE, nconmax=1, njmax=1),
-        tracer,
-    )
+    data = mujoco_warp.make_data(model, nworld=CHUNK_SIZE, nconmax=1, njmax=1)
+    return mujoco_warp.put_model(model, batch_sizes=batch_sizes), data, tracer

@@ -148,14 +148,8 @@ class InsertPeg(Task):
                 (*PICK_PLAN, CARRY_PLAN[0], *release),
                 *((*PICK_PLAN, CARRY_PLAN[0], *shift_targets((CARRY_PLAN[1],), x, y), *release) for x, y in offsets),
             ),
-            "undo": (
-                (*carry_plan, *INSERT_PLAN, hold, *pull_out),
-                *((*plan, *pull_out) for plan in partial_plans),
-            ),
-            "wrong_object": (
-                misperceive(FULL_PLAN),
-                *(misperceive((*plan, *release)) for plan in partial_plans[1:]),
-            ),
+            "undo": ((*carry_plan, *INSERT_PLAN, hold, *pull_out), *((*plan, *pull_out) for plan in partial_plans)),
+            "wrong_object": (misperceive(FULL_PLAN), *(misperceive((*plan, *release)) for plan in partial_plans[1:])),
             "miss": (
                 *((*PICK_PLAN, *shift_targets((*CARRY_PLAN, *INSERT_PLAN), x, y), *release) for x, y in offsets),
                 *((*shift_targets(PICK_PLAN, x, y), *BLIND_INSERT_PLAN) for x, y in pick_offsets),

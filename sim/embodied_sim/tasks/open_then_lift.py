@@ -58,10 +58,7 @@ class OpenThenLift(CabinetTask):
                 *((*OPENING_PLAN, *raise_by(z), release, end) for z in (0.05, 0.1, 0.17)),
                 (*PULL_PLAN[:-1], partial_pull, *RELEASE_PLAN, *LIFT_PLAN),
             ),
-            "undo": (
-                (*PULL_PLAN, PUSH_SHUT_WAYPOINT, *RELEASE_PLAN, *LIFT_PLAN),
-                (*OPENING_PLAN, *PUT_DOWN_PLAN, end),
-            ),
+            "undo": ((*PULL_PLAN, PUSH_SHUT_WAYPOINT, *RELEASE_PLAN, *LIFT_PLAN), (*OPENING_PLAN, *PUT_DOWN_PLAN, end)),
             "wrong_object": (misperceive(FULL_PLAN), LIFT_PLAN),
             "miss": (
                 *((*OPENING_PLAN, *shift_targets(LIFT_PLAN, x, y)) for x, y in CUBE_MISS_OFFSETS_M),

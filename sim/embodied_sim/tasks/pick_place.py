@@ -14,15 +14,7 @@ from embodied_sim.plan_variants import misperceive, miss_plans, override_grip, r
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
 from embodied_sim.state import SceneState
 from embodied_sim.targets import keep_position, relative_to_start
-from embodied_sim.task import (
-    ITEM_WIDTH_M,
-    Task,
-    closing_fraction,
-    distance,
-    is_grasped,
-    reach_progress,
-    select_subtask,
-)
+from embodied_sim.task import ITEM_WIDTH_M, Task, closing_fraction, distance, is_grasped, reach_progress, select_subtask
 from embodied_sim.tasks.lift_cube import PICK_PLAN
 from embodied_sim.waypoints import GRIP_CLOSED, GRIP_OPEN, Plan, Waypoint
 
@@ -166,20 +158,12 @@ class PickPlaceTask(Task):
 
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
         full_plan = place_plan(self.target)
+        high_plan = (*full_plan[:5], lower_to(self.target, above=0.03))
+        removals = ((*full_plan, *self.undo_waypoints), stall_after((*full_plan, *PICK_UP_PLAN)))
         return {
-            "stall": (
-                *(stall_after(full_plan, n) for n in (1, 2, 3, 4, 5, 6)),
-                stall_after((*full_plan[:5], lower_to(self.target, above=0.03))),
-            ),
+            "stall": (*(stall_after(full_plan, n) for n in (1, 2, 3, 4, 5, 6)), stall_after(high_plan)),
             "drop": drop_plans(self.target),
-            "undo": (
-                undo_plan(self.target),
-                (*full_plan, *self.undo_waypoints),
-                stall_after((*full_plan, *PICK_UP_PLAN)),
-            ),
+            "undo": (undo_plan(self.target), *removals),
             "wrong_object": (misperceive(full_plan),),
-            "miss": (
-                *place_miss_plans(self.target),
-                *(place_plan(self.target, x, y) for x, y in self.miss_offsets),
-            ),
+            "miss": (*place_miss_plans(self.target), *(place_plan(self.target, x, y) for x, y in self.miss_offsets)),
         }

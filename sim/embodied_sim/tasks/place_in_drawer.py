@@ -46,9 +46,8 @@ DROP_PLAN: Plan = (
     Waypoint(keep_position, GRIP_OPEN, hold_steps=4),
     Waypoint(relative_to_start(z=0.08), GRIP_OPEN, tolerance=0.02),
 )
-BESIDE_TRAY_WAYPOINTS = tuple(
-    Waypoint(relative_to_start(y=y, z=-0.1), GRIP_CLOSED, tolerance=0.02) for y in (-0.1, 0.1)
-)
+_BESIDE_TARGETS = (relative_to_start(y=-0.1, z=-0.1), relative_to_start(y=0.1, z=-0.1))
+BESIDE_TRAY_WAYPOINTS = tuple(Waypoint(target, GRIP_CLOSED, tolerance=0.02) for target in _BESIDE_TARGETS)
 """Waypoints that put the cube down on the table."""
 CUBE_MISS_OFFSETS_M = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))  # offsets at which the fingers miss the cube, m
 

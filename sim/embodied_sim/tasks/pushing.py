@@ -137,21 +137,18 @@ def move_to_zone(height: float, lateral_offset: float = 0.0) -> Waypoint:
 
 def stray_plan(x: float) -> Plan:
     """Lose the object on the way: the hand rises over it and continues to the zone."""
-    return (
-        *push_plan(x),
-        Waypoint(relative_to_start(z=0.06), PUSH_GRIP, tolerance=0.015),
-        move_to_zone(0.085),
-        move_to_zone(PUSH_HEIGHT_M),
-    )
+    rise = Waypoint(relative_to_start(z=0.06), PUSH_GRIP, tolerance=0.015)
+    return (*push_plan(x), rise, move_to_zone(0.085), move_to_zone(PUSH_HEIGHT_M))
 
 
 def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
     """Perform both pushes without the object: at another height, or at `lateral_offset` m from its path."""
 
     def target_at(x: float, y: float, z: float) -> Target:
-        return lambda state, _: np.column_stack(
-            [state.object_position()[:, 0] + x, zone_target(state)[:, 1] + y, np.full(len(state), z)]
-        )
+        def target(state: SceneState, _: FloatArray) -> FloatArray:
+            return with_height(np.column_stack([state.object_position()[:, 0] + x, zone_target(state)[:, 1] + y]), z)
+
+        return target
 
     behind = target_at(-BEHIND_OFFSET_M, lateral_offset, TRAVEL_HEIGHT_M)
     lower = Waypoint(beside_object(height), GRIP_CLOSED, tolerance=0.012, timeout_steps=12)
@@ -168,10 +165,7 @@ def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
 def is_path_clear(position: FloatArray, other_position: FloatArray, zone: FloatArray) -> bool:
     """Return whether a push from `position` to `zone` keeps clear of `other_position`, each [2], m."""
     lower, upper = sorted((position[1], zone[1]))
-    nearest_points = np.array(
-        [
-            [position[0], np.clip(other_position[1], lower - BESIDE_OFFSET_M, upper)],
-            [np.clip(other_position[0], position[0] - BEHIND_OFFSET_M, zone[0]), zone[1]],
-        ]
-    )
+    across = (position[0], np.clip(other_position[1], lower - BESIDE_OFFSET_M, upper))
+    forward = (np.clip(other_position[0], position[0] - BEHIND_OFFSET_M, zone[0]), zone[1])
+    nearest_points = np.array([across, forward])
     return bool((np.linalg.norm(nearest_points - other_position, axis=1) > MIN_CLEARANCE_M).all())

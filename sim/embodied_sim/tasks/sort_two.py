@@ -103,29 +103,23 @@ class SortTwo(PickPlaceTask):
     def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
         undo_waypoints = (*PICK_UP_PLAN, *undo_plan(tray_target)[len(FIRST_PLAN) + len(PICK_UP_PLAN) :])
         high_plan = stall_after((*FIRST_PLAN[:5], lower_to(tray_target, above=0.04)))
-        near_plan, misses = place_plan(tray_target, -0.13, 0.0), place_miss_plans(tray_target)
+        near_plan, misses, drops = (
+            place_plan(tray_target, -0.13),
+            place_miss_plans(tray_target),
+            drop_plans(tray_target),
+        )
+        near_first = (*near_plan, *FULL_PLAN[len(FIRST_PLAN) :])
+        exchanged = (*place_plan(tray_target, x=-0.035), *misperceive(place_plan(tray_target, x=0.035)))
+        stalls = (stall_after(FULL_PLAN, n) for n in (2, 4, 6, 8, 9, 11, 13, 14))
         return {
-            "stall": (
-                *(stall_after(FULL_PLAN, n) for n in (2, 4, 6, 8, 9, 11, 13, 14)),
-                high_plan,
-                sort_second(high_plan),
-            ),
-            "drop": (*drop_plans(tray_target), *map(sort_second, drop_plans(tray_target))),
+            "stall": (*stalls, high_plan, sort_second(high_plan)),
+            "drop": (*drops, *map(sort_second, drops)),
             "undo": (
                 (*FIRST_PLAN, *undo_waypoints),
                 (*FULL_PLAN, *undo_waypoints),
                 sort_second((*FIRST_PLAN, *undo_waypoints)),
                 stall_after((*FULL_PLAN, *PICK_UP_PLAN)),
             ),
-            "wrong_object": (
-                misperceive_side(FULL_PLAN),
-                misperceive(FIRST_PLAN),
-                (*place_plan(tray_target, x=-0.035), *misperceive(place_plan(tray_target, x=0.035))),
-            ),
-            "miss": (
-                *misses,
-                *map(sort_second, misses),
-                (*near_plan, *FULL_PLAN[len(FIRST_PLAN) :]),
-                sort_second(near_plan),
-            ),
+            "wrong_object": (misperceive_side(FULL_PLAN), misperceive(FIRST_PLAN), exchanged),
+            "miss": (*misses, *map(sort_second, misses), near_first, sort_second(near_plan)),
         }
