@@ -17,16 +17,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a new, empty file next to `path`; rename it over `path` if the block ends without an exception.
 
     The name of the new file is random and cannot be predicted. After an exception the new file is removed and `path` is
-    unchanged.
-
-    Args:
-        path: The file to replace. A link is replaced by a file; its target is unchanged.
-
-    Yields:
-        The path of the new file.
-
-    Raises:
-        OSError: The folder cannot be written.
+    unchanged. A link at `path` is replaced by a file; its target is unchanged.
     """
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     os.close(os.open(partial, NEW_FILE_FLAGS, 0o666))
@@ -41,10 +32,6 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace the content of a file; the new content is flushed to disk before the rename.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
+    """Replace the content of a file; the new content is flushed to disk before the rename."""
     with atomic_file(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -81,13 +81,8 @@ def _mutable_copy(value: Any) -> Any:
 def build_config(schema: type, values: dict[str, Any], prefix: str = "") -> Any:
     """Build a frozen dataclass from plain containers; nested dataclasses are built too, and lists become tuples.
 
-    Args:
-        schema: the dataclass.
-        values: field name -> value.
-        prefix: dotted key of the dataclass itself, for error messages.
-
-    Raises:
-        UserError: a `Literal` value does not exist, or a list has the wrong length.
+    `prefix` is the dotted key of the dataclass itself. Raises `UserError` if a `Literal` value does not exist or a list
+    has the wrong length.
     """
     hints = typing.get_type_hints(schema)
     return schema(**{key: _convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})

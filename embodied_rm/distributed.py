@@ -37,15 +37,7 @@ class DistContext:
     world_size: int = 1
 
     def local_count(self, count: int, config_key: str = "env.num_envs") -> int:
-        """Return this process's part of all environments, or of another count.
-
-        Args:
-            count: Total over all processes.
-            config_key: Config key of the total, for the message.
-
-        Raises:
-            UserError: The processes cannot share the total evenly.
-        """
+        """Return this process's part of a total over all processes; `UserError` if they cannot share it evenly."""
         if count % self.world_size:
             raise UserError(f"{config_key}={count} cannot be shared evenly by {self.world_size} processes")
         return count // self.world_size
@@ -59,11 +51,7 @@ class DistContext:
         return seed if self.world_size == 1 else list(range(seed + self.rank * count, seed + (self.rank + 1) * count))
 
     def num_minibatches(self, requested: int, num_rows: int) -> int:
-        """Return the number of minibatches: `requested`, or fewer so that each has a row per process.
-
-        Raises:
-            UserError: There are fewer rows than processes.
-        """
+        """Return the number of minibatches: `requested`, or fewer so that each has a row per process."""
         if num_rows < self.world_size:
             raise UserError(
                 f"{num_rows} transitions cannot be shared by {self.world_size} processes: set rollout_steps higher"
@@ -131,11 +119,7 @@ SINGLE_PROCESS = DistContext()
 def init_distributed(device: str) -> Iterator[DistContext]:
     """Join the process group started by torchrun; yield `SINGLE_PROCESS` without torchrun.
 
-    Args:
-        device: "cuda" uses NCCL with one GPU per process; anything else uses gloo.
-
-    Raises:
-        UserError: The machine has fewer GPUs than processes.
+    The device "cuda" uses NCCL with one GPU per process, any other gloo. Raises `UserError` if GPUs are missing.
     """
     rank, world_size = rank_and_world_size()
     if world_size == 1:

@@ -33,13 +33,7 @@ def check_minimum(config: object, minimum: float, *names: str, prefix: str = "")
 
 
 def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
-    """Return the error message for an unknown name.
-
-    Args:
-        name: The unknown name.
-        available: The valid names.
-        kind: Noun for the named object, e.g. "view".
-    """
+    """Return the error message for an unknown name; `kind` is a noun for the named object, e.g. "view"."""
     options = sorted(available)
     matches = difflib.get_close_matches(name, options, n=1)
     hint = f" Did you mean {matches[0]!r}?" if matches else ""
@@ -47,11 +41,7 @@ def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
 
 
 def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
-    """Return `table[name]`.
-
-    Raises:
-        UserError: The name is unknown; the message lists the available ones. `kind` is a noun, e.g. "rule".
-    """
+    """Return `table[name]`; raise `UserError` for an unknown name. `kind` is a noun, e.g. "rule"."""
     try:
         return table[name]
     except KeyError:

@@ -14,17 +14,10 @@ from embodied_rm.run_folder import RunFolder
 
 
 def open_run(name: str, config: Any, folder: Path, *, resume: bool, ignored_keys: Sequence[str] = ()) -> RunFolder:
-    """Open the run folder of a command and write the resolved config into it.
+    """Open the run folder of a command and write the resolved config, a frozen dataclass, into it.
 
-    Args:
-        name: Name of the command.
-        config: Its frozen dataclass.
-        folder: The run folder.
-        resume: Whether to continue an interrupted run in the folder.
-        ignored_keys: Keys that a resumed run may change, see `Command.resume_ignored_keys`.
-
-    Raises:
-        UserError: The folder holds a run that may not be continued, or a run of another command or config.
+    `resume` continues an interrupted run, which may change `ignored_keys`. Raises `UserError` if the folder holds a run
+    that may not be continued, or a run of another command or config.
     """
     run = RunFolder.open(folder, resume=resume)
     resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}

@@ -23,11 +23,7 @@ BUNDLED_CHECKPOINT = CHECKPOINTS_DIR / "tabletop"
 
 
 def resolve_checkpoint(folder: Path, name: str) -> Path:
-    """Return the checkpoint `folder` itself, or the checkpoint `name` in the run folder `folder`.
-
-    Raises:
-        UserError: Neither exists.
-    """
+    """Return the checkpoint `folder` itself, or the checkpoint `name` in the run folder `folder`."""
     for candidate in (folder, folder / name):
         if (candidate / MANIFEST_NAME).is_file():
             return candidate
@@ -35,11 +31,7 @@ def resolve_checkpoint(folder: Path, name: str) -> Path:
 
 
 def resolve_imitation_data(policy: Path) -> Path:
-    """Return the demonstrations from which the policy in `policy` was cloned.
-
-    Raises:
-        UserError: The run folder does not contain them.
-    """
+    """Return the demonstrations from which the policy in `policy` was cloned."""
     folder = resolve_checkpoint(policy, POLICY_DIR).parent / IMITATION_DIR
     if not (folder / MANIFEST_NAME).is_file():
         raise UserError(
@@ -50,11 +42,7 @@ def resolve_imitation_data(policy: Path) -> Path:
 
 
 def resolve_reward_model(folder: Path | None) -> Path:
-    """Return the reward model in `folder` (see `resolve_checkpoint`), or the bundled one if `folder` is None.
-
-    Raises:
-        UserError: It does not exist.
-    """
+    """Return the reward model in `folder`, see `resolve_checkpoint`; the bundled one if `folder` is None."""
     if folder is not None:
         return resolve_checkpoint(folder, CHECKPOINT_DIR)
     if not (BUNDLED_CHECKPOINT / MANIFEST_NAME).is_file():

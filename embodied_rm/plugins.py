@@ -26,16 +26,9 @@ GROUPS = (
 
 @cache
 def load_plugins(group: str) -> tuple[str, ...]:
-    """Import every module that installed packages declare in a group, once.
+    """Import every module that installed packages declare in a group of `GROUPS`, once; return the entry points' names.
 
-    Args:
-        group: One of `GROUPS`.
-
-    Returns:
-        The names of the entry points.
-
-    Raises:
-        UserError: Naming the entry point that cannot be imported, and why.
+    Raises `UserError`, naming the entry point that cannot be imported, and why.
     """
     assert group in GROUPS, group
     loaded = []

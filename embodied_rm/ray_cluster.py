@@ -30,18 +30,8 @@ OBJECT_STORE_BYTES = 128 << 20
 def connect_ray(config_key: str, address: str | None, num_cpus: int) -> Iterator[Any]:
     """Connect to Ray: the instance already used by this process, the cluster at the address, or a new local instance.
 
-    A new local instance is shut down on exit.
-
-    Args:
-        config_key: The config key that needs Ray, for messages.
-        address: Address of a cluster; None: local.
-        num_cpus: CPUs of a local instance.
-
-    Yields:
-        The `ray` module.
-
-    Raises:
-        UserError: Ray is not installed, or the cluster cannot be reached.
+    Yields the `ray` module; a new local instance has `num_cpus` and is shut down on exit. `config_key` is the key that
+    needs Ray. Raises `UserError` if Ray is not installed or the cluster cannot be reached.
     """
     if address is not None:
         check_reachable(address)
@@ -99,11 +89,7 @@ def unreachable_error(address: str, error: Exception) -> UserError:
 
 
 def import_ray_module(config_key: str, name: str, env_vars: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """Import a module of Ray after setting environment variables that are not set yet.
-
-    Raises:
-        UserError: Ray is not installed.
-    """
+    """Import a module of Ray with these environment variables, unless set. `UserError` if Ray is not installed."""
     for variable, value in env_vars.items():
         os.environ.setdefault(variable, value)
     try:

@@ -54,11 +54,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str, *, resume: bool = False) -> RunFolder:
-        """Create the folder, or continue the run in it if `resume` is set.
-
-        Raises:
-            UserError: The folder already holds a run and `resume` is not set.
-        """
+        """Create the folder; one that already holds a run needs `resume`, which continues the run."""
         folder = Path(path)
         if (folder / "config.json").exists() and not resume:
             raise UserError(

@@ -18,13 +18,7 @@ NOT_ENDED = np.zeros(1, bool)
 
 
 def success_frame(curve: RewardOutput, config: AuditRewardConfig, start: int = 0) -> int | None:
-    """Return the frame at which sustained predictions of success end the clip, or None if there is none.
-
-    Args:
-        curve: Predictions of the T frames.
-        config: Settings of the reward.
-        start: First frame whose prediction counts.
-    """
+    """Return the frame at which sustained predictions of success end the clip, counted from `start`, or None."""
     counted = replace(curve, success=np.where(np.arange(len(curve)) >= start, curve.success, 0))
     steps = enumerate(iterate_steps(counted, config), start=1)
     return next((frame for frame, step in steps if step.predicted_success[0]), None)

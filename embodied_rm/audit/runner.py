@@ -55,19 +55,9 @@ class AuditResult:
 def audit(
     model: RewardModel, episodes: Iterable[Episode], config: AuditRewardConfig, reporter: Reporter
 ) -> list[AuditResult]:
-    """Run every case of `AUDIT_CASES` on a model, in that order.
+    """Run every case of `AUDIT_CASES` on a model, in that order; a case without data is skipped.
 
-    Args:
-        model: The reward model.
-        episodes: Episodes with the views and the image size of the model.
-        config: Settings of the reward.
-        reporter: Output for the user.
-
-    Returns:
-        One result per case. A case without data is skipped.
-
-    Raises:
-        DataError: No episode has a known outcome.
+    The episodes have the views and the image size of the model. Raises `DataError` if none has a known outcome.
     """
     dataset = AuditDataset(list(episodes), config)
     groups = [(trials, list(cases)) for trials, cases in groupby(AUDIT_CASES, key=lambda case: case.make_trials)]

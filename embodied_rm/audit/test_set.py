@@ -60,11 +60,7 @@ AuditTrial = tuple[AuditClip, ...]
 
 @dataclass(frozen=True)
 class AuditDataset:
-    """Episodes by their outcome.
-
-    Raises:
-        DataError: No episode has a known outcome.
-    """
+    """Episodes by their outcome; `DataError` if none has a known one."""
 
     episodes: Sequence[Episode]
     config: AuditRewardConfig = field(default_factory=AuditRewardConfig)

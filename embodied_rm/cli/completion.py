@@ -20,11 +20,9 @@ COMPLETED_FLAGS = ("--help", "--multirun")
 
 
 def complete(arguments: Sequence[str]) -> None:
-    """Run `--shell-completion`.
+    """Run `--shell-completion`: `install=SHELL` and `uninstall=SHELL` print the script of the shell.
 
-    Args:
-        arguments: `install=SHELL` or `uninstall=SHELL` prints the shell's script, `query=SHELL` the words that
-            complete the environment variable COMP_LINE.
+    `query=SHELL` prints the words that complete the environment variable COMP_LINE.
     """
     action, _, shell = (arguments[0] if arguments else "").partition("=")
     if action not in ("install", "uninstall", "query"):

@@ -41,11 +41,7 @@ class RunOptions:
 
 
 def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
-    """Parse the `key=value` words of a command line.
-
-    Raises:
-        UserError: a word is not of that form, or its value contains an interpolation.
-    """
+    """Parse the words of a command line; raise `UserError` unless each is key=value without interpolation."""
     for word in words:
         if "=" not in word or word.startswith("="):
             raise UserError(f"cannot read {word!r}: an override is written key=value")
@@ -95,12 +91,9 @@ def split_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[O
 
 
 def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
-    """Return the overrides with groups as Hydra names them, after checking that keys and choices exist.
+    """Return the overrides with groups as Hydra names them; raise `UserError` for an unknown key or choice.
 
     Only the YAML files are read, so nothing heavy is imported.
-
-    Raises:
-        UserError: a key or group choice is unknown.
     """
     groups = config_groups(command)
     for override in overrides:
@@ -131,11 +124,7 @@ def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
-    """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`.
-
-    Raises:
-        UserError: a value has the wrong type, or a required key is missing.
-    """
+    """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`."""
     try:
         config = _compose(command, overrides, mutable_schema(schema))
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, throw_on_missing=True))

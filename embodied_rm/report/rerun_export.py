@@ -39,16 +39,8 @@ def write_rerun(
 ) -> None:
     """Write `<episode>.rrd` into the run folder, for every row of a source that has curves.
 
-    Videos are processed in blocks, so memory is bounded.
-
-    Args:
-        run: folder of the run.
-        source: source of the episodes.
-        curves: row -> curve name -> float32 [T]; NaN leaves a gap.
-        reporter: shows the progress.
-
-    Raises:
-        DataError: a file cannot be read.
+    `curves`: row -> curve name -> float32 [T]; nan leaves a gap. Videos are processed in blocks, so memory is bounded.
+    Raises `DataError` if a file cannot be read.
     """
     block_stream = chain.from_iterable(
         iter_blocks(source, [row], source.views, display_size(source, row)) for row in curves

@@ -40,11 +40,7 @@ class AnnotateCommand:
 
 
 def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
-    """Return the function that proposes subtasks: from changes in the images, or from a judge's progress.
-
-    Raises:
-        UserError: a judge is set and no subtasks are named.
-    """
+    """Return the proposer of subtasks: by changes in the images, or by a judge's progress, which needs names."""
     if config.judge.type is None:
         return change_point_proposer(config.subtasks)
     if not config.subtasks:

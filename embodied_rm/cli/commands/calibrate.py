@@ -34,12 +34,7 @@ class CalibrateConfig:
 
 
 def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Score the episodes, fit the calibration, and write the calibrated model into the run folder.
-
-    Raises:
-        DataError: the model was trained on these episodes, or there are too few frames.
-        UserError: the model is an exported one.
-    """
+    """Score the episodes, fit the calibration, and write the calibrated model into the run folder."""
     loaded = load_model_and_data(config.checkpoint, config.data, reporter)
     net, facts = require_progress_net(loaded.model, "calibrate"), loaded.facts
     if isinstance(net, OnnxNet):
@@ -70,13 +65,8 @@ def fit_state_distribution(
 ) -> tuple[EmbeddingDistribution, float]:
     """Fit the distribution of states on one half of the episodes, and its threshold on the other half.
 
-    Episodes with several sub-goals are left out: their annotation does not say which sub-goal is current.
-
-    Returns:
-        The distribution, and the median out-of-distribution score of the second half.
-
-    Raises:
-        DataError: there are too few frames.
+    Also return the median out-of-distribution score of the second half. Episodes with several sub-goals are left out:
+    their annotation does not say which sub-goal is current. Raises `DataError` if there are too few frames.
     """
     single_goal_episodes = [episode for episode in episodes if len(split_subgoals(episode.instruction)) == 1]
     no_states = torch.zeros(0, net.config.width)

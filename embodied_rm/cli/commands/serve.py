@@ -68,11 +68,7 @@ def main(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporter) -> None:
-    """Deploy replicas on Ray Serve.
-
-    Raises:
-        UserError: the model fails its self-test; a cluster would restart its replicas forever.
-    """
+    """Deploy replicas on Ray Serve, unless the self-test fails: a cluster would restart them forever."""
     from embodied_rm.serve.ray_deployment import deploy  # an optional dependency, checked by `ServeCommand`
 
     info = load_and_test(config)[1]
