@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from embodied_rm.config_files import group_choices
@@ -55,6 +56,7 @@ class Split:
         return tuple(tasks) or self.tasks
 
 
+@cache
 def load_split(name: str) -> Split:
     """Load a split from its file in `configs/split`."""
     split: Split = load_group_choice("split", name, Split)
