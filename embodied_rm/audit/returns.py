@@ -40,13 +40,8 @@ def iterate_steps(curve: RewardOutput, config: AuditRewardConfig) -> Iterator[Ep
         timed_out = np.array([frame == last_frame])
         rows = episode.rows_to_score(timed_out)
         output = RewardOutput(**{name: column[frame : frame + 1] for name, column in vars(curve).items()})
-        step = episode.step(
-            rows,
-            output if len(rows) else None,
-            task_reward=config.reward.success_reward,
-            terminated=NOT_ENDED,
-            truncated=timed_out,
-        )
+        reward, scored_output = config.reward.success_reward, output if len(rows) else None
+        step = episode.step(rows, scored_output, task_reward=reward, terminated=NOT_ENDED, truncated=timed_out)
         yield step
         if step.transitions.done[0]:
             return

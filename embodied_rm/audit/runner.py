@@ -41,12 +41,8 @@ class AuditResult:
         """Return the entry for metrics.json; rates have their 95 % Wilson interval."""
         if self.value is None:
             return {"skipped": f"needs {self.case.required_data}"}
-        row: dict[str, object] = {
-            "expected": self.case.expected,
-            "value": self.value,
-            "num_trials": self.num_trials,
-            "passed": self.passed,
-        }
+        row: dict[str, object] = {"expected": self.case.expected, "value": self.value}
+        row |= {"num_trials": self.num_trials, "passed": self.passed}
         if self.case.is_rate:
             row["interval"] = list(wilson_interval(round(self.value * self.num_trials), self.num_trials))
         return row
@@ -62,22 +58,16 @@ def audit(
     dataset = AuditDataset(list(episodes), config)
     groups = [(trials, list(cases)) for trials, cases in groupby(AUDIT_CASES, key=lambda case: case.make_trials)]
     results: list[AuditResult] = []
-    predicts_success = model.capabilities.predicts_success
     for make_trials, cases in reporter.track(groups, "audit"):
         trials = make_trials(dataset)
         curves = score_trials(model, trials, config)
-        results += [
-            evaluate_case(case, trials, curves, config)
-            if predicts_success or not case.tests_success_prediction
-            else skip_case(case)
-            for case in cases
-        ]
+        for case in cases:
+            if case.tests_success_prediction and not model.capabilities.predicts_success:
+                skipped_case = replace(case, required_data="a model that predicts success")
+                results.append(AuditResult(case=skipped_case, value=None, num_trials=0))
+            else:
+                results.append(evaluate_case(case, trials, curves, config))
     return results
-
-
-def skip_case(case: AuditCase) -> AuditResult:
-    """Return the skipped case: it does not apply to a model that does not predict success."""
-    return AuditResult(case=replace(case, required_data="a model that predicts success"), value=None, num_trials=0)
 
 
 def score_trials(
@@ -88,10 +78,8 @@ def score_trials(
     As in refinement, the model gets only the frames that are scored; the frames in between have the last score.
     """
     subgoal_model = SubgoalRewardModel(model, config.reward.success_threshold, config.reward.success_patience)
-    curves = [
-        score_with_hold(subgoal_model, [clip.episode for clip in clips], config) for clips in zip(*trials, strict=True)
-    ]
-    return list(zip(*curves, strict=True))
+    batches = ([clip.episode for clip in clips] for clips in zip(*trials, strict=True))
+    return list(zip(*(score_with_hold(subgoal_model, batch, config) for batch in batches), strict=True))
 
 
 def score_with_hold(model: RewardModel, episodes: Sequence[Episode], config: AuditRewardConfig) -> list[RewardOutput]:
@@ -119,10 +107,5 @@ def evaluate_case(
         return AuditResult(case=case, value=value, num_trials=len(trials))
     too_low = case.min_value is not None and value < case.min_value
     worst = int(values.argmin() if too_low else values.argmax())
-    return AuditResult(
-        case=case,
-        value=value,
-        num_trials=len(trials),
-        worst_clip=trials[worst][0],
-        worst_curve=curves[worst][0],
-    )
+    clip, curve = trials[worst][0], curves[worst][0]
+    return AuditResult(case=case, value=value, num_trials=len(trials), worst_clip=clip, worst_curve=curve)

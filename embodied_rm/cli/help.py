@@ -31,11 +31,8 @@ Tab completion: eval "$(embodied-rm --shell-completion install=bash)"   (or zsh,
 
 def show_overview(console: Console) -> None:
     """Print all commands, one line per command."""
-    _print_line(
-        console,
-        "embodied-rm: subtask-aware reward models for robots, learned from video and instructions.",
-        style="bold",
-    )
+    title = "embodied-rm: subtask-aware reward models for robots, learned from video and instructions."
+    _print_line(console, title, style="bold")
     _print_line(console, "\nUsage: embodied-rm COMMAND [key=value ...] [-m] [--help]\n")
     _print_table(
         console,

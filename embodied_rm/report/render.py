@@ -40,14 +40,11 @@ def render_html(report: Report) -> str:
 
 def to_json_dict(report: Report) -> dict[str, Any]:
     """Convert a report to JSON-ready data."""
+    plain_parts = ("key_metrics", "cases", "success_rates", "charts", "tables")
     return {
         "title": report.title,
         "subtitle": report.subtitle,
-        "key_metrics": [dataclasses.asdict(metric) for metric in report.key_metrics],
-        "cases": [dataclasses.asdict(case) for case in report.cases],
-        "success_rates": [dataclasses.asdict(row) for row in report.success_rates],
-        "charts": [dataclasses.asdict(chart) for chart in report.charts],
-        "tables": [dataclasses.asdict(table) for table in report.tables],
+        **{name: [dataclasses.asdict(part) for part in getattr(report, name)] for name in plain_parts},
         "episodes": [_episode_dict(panel) for panel in report.episodes],
         "details": {key: str(value) for key, value in report.details.items()},
     }

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +43,9 @@ def write_rerun(
     `curves`: row -> curve name -> float32 [T]; nan leaves a gap. Videos are processed in blocks, so memory is bounded.
     Raises `DataError` if a file cannot be read.
     """
-    block_stream = chain.from_iterable(
-        iter_blocks(source, [row], source.views, display_size(source, row)) for row in curves
-    )
-    tracked_blocks = reporter.track(block_stream, "export to Rerun", count_blocks(source, list(curves)))
+    blocks_by_row = (iter_blocks(source, [row], source.views, display_size(source, row)) for row in curves)
+    total = count_blocks(source, list(curves))
+    tracked_blocks = reporter.track(chain.from_iterable(blocks_by_row), "export to Rerun", total)
     for row, blocks in groupby(tracked_blocks, key=itemgetter(0)):
         meta, fps, first_frame = source.meta[row], source.frame_rate(row), 0
         finite_curves = {name: values for name, values in curves[row].items() if np.isfinite(values).any()}
@@ -74,12 +74,10 @@ def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -
     """Log the instruction and the annotated subtasks, with gaps between subtasks that are not adjacent."""
     stream.log("instruction", rr.TextDocument(meta.instruction), static=True, strict=True)
     if meta.subtasks:
-        subtask_ends: dict[int, str | None] = {
-            subtask.end: None for subtask in meta.subtasks if subtask.end < meta.length
-        }
-        subtask_changes = sorted({**subtask_ends, **{subtask.start: subtask.name for subtask in meta.subtasks}}.items())
-        times = time_columns(np.array([frame for frame, _ in subtask_changes]), fps)
-        names = rr.StateChange.columns(state=pa.array([name for _, name in subtask_changes]))
+        changes: dict[int, str | None] = {step.end: None for step in meta.subtasks if step.end < meta.length}
+        changes |= {step.start: step.name for step in meta.subtasks}
+        times = time_columns(np.array(sorted(changes)), fps)
+        names = rr.StateChange.columns(state=pa.array([changes[frame] for frame in sorted(changes)]))
         stream.send_columns("subtask", times, names, strict=True)
 
 
@@ -124,9 +122,7 @@ def encode_jpeg(frame: Frames) -> bytes:
 def make_blueprint(views: Sequence[str], curves: Mapping[str, Array]) -> rrb.Blueprint:
     """Return the default layout: views at the top, curves and subtasks below."""
 
-    def plot(
-        name: str, color_by_curve: Mapping[str, object], y_axis: rrb.ScalarAxis | None = None
-    ) -> rrb.TimeSeriesView:
+    def plot(name: str, color_by_curve: Mapping[str, object], y_axis: Any = None) -> rrb.TimeSeriesView:
         entity_paths = [f"prediction/{curve}" for curve in color_by_curve if curve in curves]
         return rrb.TimeSeriesView(name=name, contents=entity_paths, axis_y=y_axis, plot_legend=rrb.Corner2D.LeftTop)
 
