@@ -82,7 +82,7 @@ SMALL = (
     "collect.tasks=[lift_cube,open_drawer]",
     "evaluate.report_episodes=2",
     "clone={steps:10,eval_episodes:2}",
-    "refine={critic_warmup_iterations:1,final_eval_episodes:2}",
+    "refine={critic_warmup_iterations:1,eval_episodes:2,final_eval_episodes:2}",
     *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
 )
 

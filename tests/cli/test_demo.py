@@ -17,7 +17,7 @@ SMALL = (
     "train={steps:2,batch_size:2,image_size:[32,32]}",
     "evaluate.report_episodes=2",
     "clone={steps:10,eval_episodes:2}",
-    "refine={critic_warmup_iterations:1,final_eval_episodes:2}",
+    "refine={critic_warmup_iterations:1,eval_episodes:2,final_eval_episodes:2}",
     *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
     *(f"{command}.env.image_size=32" for command in ("collect", "clone", "refine")),
 )

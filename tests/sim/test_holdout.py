@@ -99,7 +99,7 @@ def test_every_color_of_every_object_is_seen_or_unseen(task):
     pairs = {
         split: {
             pair
-            for _ in range(150)
+            for _ in range(60)
             for pair in color_object_pairs_of(one, replace(HOLDOUT, color=split).sample_layout(one, rng))
         }
         for split in ("seen", "unseen")
