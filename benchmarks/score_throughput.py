@@ -32,7 +32,7 @@ from embodied_rm.models.checkpoint import load_progress_net, model_digest, save_
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.score import TABLE_FILE, ScoreConfig, Scorer, score_corpus, select_views
+from embodied_rm.score import TABLE_FILE, ScoreConfig, Scorer, score_corpus
 from embodied_rm.types import Episode
 
 RECORDINGS_DIR = Path("../shared/data/real_bimanual")
@@ -85,7 +85,8 @@ def open_model(folder: Path) -> Scorer:
 def decode_all(source: LeRobotDataset, model: Path) -> None:
     """Decode the images that scoring reads."""
     input_spec = open_model(model).model.input_spec
-    deque(iter_blocks(source, range(len(source)), select_views(input_spec, source), input_spec.image_size), maxlen=0)
+    views = input_spec.select_views(source.views, "the recording")
+    deque(iter_blocks(source, range(len(source)), views, input_spec.image_size), maxlen=0)
 
 
 def score_all(source: LeRobotDataset, model: Path, out: Path, settings: Mapping[str, object]) -> str:

@@ -22,7 +22,7 @@ from embodied_rm.experiments.timing import median_ratio, throughputs, time_in_tu
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
-from embodied_rm.score import ScoreConfig, score, select_views
+from embodied_rm.score import ScoreConfig, score
 from embodied_rm.types import Frames
 from embodied_sim.vec_env import VIEW_NAMES
 
@@ -56,7 +56,7 @@ def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
     """Measure; write metrics and, if set, a section of the results page."""
     source = open_or_make_data(config, run, reporter)
     net = load_or_make_net(config.checkpoint, NetConfig(views=source.views))
-    views, stored_size = select_views(net.input_spec, source), source.image_size(0)
+    views, stored_size = net.input_spec.select_views(source.views, "the recording"), source.image_size(0)
     frames = sum(meta.length for meta in source.meta)
     settings = {"views": len(views), "frames": frames, "image_size": f"{stored_size[1]}x{stored_size[0]}"}
     reporter.table("bench score", {"machine": describe_machine(), **settings})
@@ -97,7 +97,8 @@ def render_moving_shapes(rng: np.random.Generator, frames: int, size: tuple[int,
 
 def make_contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
     """Return functions for decoding alone, and for scoring without plots and videos in a new run folder."""
-    rows, views, size = range(len(source)), select_views(net.input_spec, source), net.config.encoder.image_size
+    rows, size = range(len(source)), net.config.encoder.image_size
+    views = net.input_spec.select_views(source.views, "the recording")
     score_config, run_numbers = ScoreConfig(plots=False, videos=False), count()
 
     def score_all() -> object:

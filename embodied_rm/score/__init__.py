@@ -4,9 +4,9 @@ Scores are written in shards, so that an interrupted run can be resumed.
 """
 
 from embodied_rm.score.corpus import score, score_corpus
-from embodied_rm.score.results import CorpusScores
 from embodied_rm.score.score_config import ScoreConfig
-from embodied_rm.score.scorer import Scorer, read_episodes_for, select_views
+from embodied_rm.score.scorer import Scorer, read_episodes_for
+from embodied_rm.score.shards import CorpusScores
 from embodied_rm.score.visualize import CURVE_SIZE_PX, plot_series
 from embodied_rm.score.write_scores import TABLE_FILE
 
@@ -20,5 +20,4 @@ __all__ = [
     "read_episodes_for",
     "score",
     "score_corpus",
-    "select_views",
 ]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.models.scoring import episode_views, score_video
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score.scorer import Scorer
@@ -45,9 +44,7 @@ class LabelingConfig:
     """Number of videos per stored dataset."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise UserError(f"labeling.{name} must be >= 1, got {value}")
+        check_minimum(self, 1, *vars(self), prefix="labeling.")
 
 
 class AsyncLabeler:
@@ -81,9 +78,7 @@ class AsyncLabeler:
     def __enter__(self) -> AsyncLabeler:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
     def submit(self, episode: Episode) -> None:
@@ -110,10 +105,10 @@ class AsyncLabeler:
 
     def _flush(self) -> None:
         """Store the buffer: scores first, because scores without videos are ignored, but videos need their scores."""
-        tables, num_frames = [], self._num_frames
+        tables, num_frames, interval_scale = [], self._num_frames, self._scorer.model.capabilities.interval_scale
         for number, (episode, prediction) in enumerate(self._buffer, self._num_episodes):
             meta = EpisodeMeta(name=episode.name, length=len(episode), instruction=episode.instruction)
-            tables.append(episode_table(number, prediction, meta, num_frames, self._scorer.interval_scale))
+            tables.append(episode_table(number, prediction, meta, num_frames, interval_scale))
             num_frames += len(episode)
         write_table(self._run.file_path(TABLE_FILE), [*self._tables, *tables])
         with DatasetWriter(self._videos_dir / f"{self._num_datasets:05d}") as writer:
@@ -130,9 +125,8 @@ class AsyncLabeler:
         if (self._run.path / CONFIG_FILE).exists():
             previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge_digest"]
             if previous_digest != judge_digest:
-                raise UserError(
-                    f"{self._run.path}: another judge labeled this ({previous_digest[:12]}, now {judge_digest[:12]})"
-                )
+                digests = f"{previous_digest[:12]}, now {judge_digest[:12]}"
+                raise UserError(f"{self._run.path}: another judge labeled this ({digests})")
         self._run.write_json(CONFIG_FILE, {"config": {"judge_digest": judge_digest, "frame_stride": 1}})
 
     def _load_existing(self) -> tuple[int, int, int, Sequence[pa.Table]]:
@@ -144,9 +138,5 @@ class AsyncLabeler:
             return 0, 0, 0, []
         num_episodes = sum(map(len, datasets))
         table = pq.read_table(self._run.path / TABLE_FILE)
-        return (
-            len(datasets),
-            num_episodes,
-            sum(meta.length for dataset in datasets for meta in dataset.meta),
-            [table.filter(pc.less(table["episode_index"], num_episodes))],
-        )
+        num_frames = sum(meta.length for dataset in datasets for meta in dataset.meta)
+        return len(datasets), num_episodes, num_frames, [table.filter(pc.less(table["episode_index"], num_episodes))]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from embodied_rm.data.source import EpisodeSource, find_index
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.score.engines import run_engine
-from embodied_rm.score.job import ScoreJob
-from embodied_rm.score.results import CorpusScores
-from embodied_rm.score.score_config import LOCAL_ENGINE, ScoreConfig
+from embodied_rm.score.engines.processes import score_in_processes
+from embodied_rm.score.engines.ray_actors import score_with_ray
+from embodied_rm.score.job import ScoreJob, score_in_process
+from embodied_rm.score.score_config import LOCAL_ENGINE, RAY_ENGINE, ScoreConfig
 from embodied_rm.score.scorer import Scorer
-from embodied_rm.score.shards import Shard, ShardMetadata, check_same_inputs, make_shards, read_shard_metadata
+from embodied_rm.score.shards import CorpusScores, Shard, check_same_inputs, make_shards, read_shard_metadata
 from embodied_rm.score.write_scores import TABLE_FILE, write_table
 from embodied_rm.types import Episode, RewardOutput
 
@@ -69,12 +67,13 @@ def score_corpus(
     """
     rows = tuple(find_index(source, number) for number in dict.fromkeys(config.episode_indices))
     shards = make_shards(rows or tuple(range(len(source))), config.shard_episodes)
+    digests = {**(input_digests or {}), "settings": config.output_digest(), "version": version("embodied-rm")}
     job = ScoreJob(
         scorer_factory=scorer_factory,
         source=source,
         config=config,
         run_dir=run.path,
-        input_digests={**(input_digests or {}), "settings": settings_digest(config), "version": version("embodied-rm")},
+        input_digests=digests,
         num_gpus=num_gpus,
     )
     existing = [shard for shard in shards if shard.path(run.path).exists()]
@@ -83,24 +82,22 @@ def score_corpus(
     for shard in reporter.track(existing, "check shards"):
         path = shard.path(run.path)
         check_same_inputs(path, read_shard_metadata(path), job.shard_digests(shard))
-    if missing_shards := sorted({*shards} - {*existing}, key=lambda shard: shard.number):
+    existing_numbers = {shard.number for shard in existing}
+    if missing_shards := [shard for shard in shards if shard.number not in existing_numbers]:
         for _ in run_engine(job, missing_shards, reporter):
             pass
     metadata = [read_shard_metadata(shard.path(run.path)) for shard in shards]
-    return write_results(run, shards, metadata)
+    results = CorpusScores.from_shards(run.path, shards, metadata)
+    if not results.predictions:
+        raise DataError(f"no episode can be read: {results.issues[0]}")
+    write_table(run.file_path(TABLE_FILE), (results.predictions.table(row) for row in sorted(results.predictions)))
+    return results
 
 
-def settings_digest(config: ScoreConfig) -> str:
-    """Return the SHA-256 of the settings that affect the output of an episode."""
-    return hashlib.sha256(json.dumps(config.output_settings(), sort_keys=True).encode()).hexdigest()
-
-
-def write_results(run: RunFolder, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:
-    """Write the table of all episodes, in the order of the source."""
-    corpus_scores = CorpusScores.from_shards(run.path, shards, metadata)
-    if not corpus_scores.predictions:
-        raise DataError(f"no episode can be read: {corpus_scores.issues[0]}")
-    write_table(
-        run.file_path(TABLE_FILE), (corpus_scores.predictions.table(row) for row in sorted(corpus_scores.predictions))
-    )
-    return corpus_scores
+def run_engine(job: ScoreJob, shards: Sequence[Shard], reporter: Reporter) -> Iterator[Shard]:
+    """Score shards with the configured engine, and yield each after it is stored, in any order."""
+    if job.config.engine == RAY_ENGINE:
+        return reporter.track(score_with_ray(job, shards), "score shards", len(shards))
+    if job.config.num_workers > 1:
+        return reporter.track(score_in_processes(job, shards), "score shards", len(shards))
+    return score_in_process(job, shards, reporter)

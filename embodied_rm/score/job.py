@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
+import torch
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.block_reader import count_blocks
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.score.scorer import ScoredEpisode, Scorer, score_rows
 from embodied_rm.score.shards import Shard, ShardMetadata, write_shard
-from embodied_rm.score.visualize import EpisodeVisualizer
+from embodied_rm.score.visualize import plot_episode, write_episode_video
 from embodied_rm.score.write_scores import episode_table, first_frame_indices
 from embodied_rm.types import IntArray
 
@@ -48,6 +54,40 @@ class ScoreJob:
         return {**self.input_digests, "data": hash_episodes(self.source, shard.rows)}
 
 
+def score_in_process(
+    job: ScoreJob, shards: Iterable[Shard], reporter: Reporter, num_cpus: int | None = None
+) -> Iterator[Shard]:
+    """Score shards, and yield each after it is stored, in order.
+
+    `num_cpus` are the processors of this worker. None: an equal share of this machine's processors.
+    """
+    scorer = job.scorer_factory()
+    num_cpus = num_cpus or max(1, num_available_cpus() // job.config.num_workers)
+    with torch_thread_count(num_torch_threads(scorer.model, job.config, num_cpus)):
+        yield from score_shards(job, scorer, shards, reporter)
+
+
+def num_available_cpus() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def num_torch_threads(model: DescribedRewardModel, config: ScoreConfig, num_cpus: int) -> int:
+    """Return the number of torch threads of a worker, see `ScoreConfig`."""
+    return config.num_threads or (1 if isinstance(model, ProgressNet) else num_cpus)
+
+
+@contextmanager
+def torch_thread_count(count: int) -> Iterator[None]:
+    """Set the number of torch threads in the context."""
+    previous_count = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous_count)
+
+
 def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporter: Reporter) -> Iterator[Shard]:
     """Score shards, and yield each after it is stored.
 
@@ -73,16 +113,11 @@ def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporte
 
 def write_shard_outputs(job: ScoreJob, scorer: Scorer, shard: Shard, episodes: Sequence[ScoredEpisode]) -> None:
     """Write the plots and videos of the episodes of a shard, then the shard."""
-    interval_scale = scorer.interval_scale
+    interval_scale, image_size = scorer.model.capabilities.interval_scale, scorer.model.input_spec.image_size
     issues: list[DataIssue] = []
     tables: list[pa.Table] = []
     lengths: list[int | None] = []
-    visualizer = EpisodeVisualizer(
-        config=job.config,
-        run=RunFolder(job.run_dir),
-        image_size=scorer.model.input_spec.image_size,
-        interval_scale=interval_scale,
-    )
+    run = RunFolder(job.run_dir)
     for episode in episodes:
         meta, prediction = job.source.meta[episode.row], episode.prediction
         lengths.append(None if isinstance(prediction, DataError) else len(prediction))
@@ -90,13 +125,20 @@ def write_shard_outputs(job: ScoreJob, scorer: Scorer, shard: Shard, episodes: S
             issues.append(DataIssue.from_error(prediction, (meta.name,)))
             continue
         tables.append(episode_table(episode.row, prediction, meta, int(job.first_frames[episode.row]), interval_scale))
-        issues += visualizer.write(job.source, episode.row, prediction)
-    num_unscored = sum((episode.num_unscored for episode in episodes), Counter())
+        if job.config.plots:
+            plot = plot_episode(meta, job.source.frame_rate(episode.row), prediction, interval_scale)
+            write_atomic(run.file_path(f"{meta.name}.png"), plot)
+        if job.config.videos:
+            try:
+                video_path = run.file_path(f"{meta.name}.mp4")
+                write_episode_video(video_path, job.source, episode.row, prediction, image_size, job.config)
+            except DataError as error:
+                issues.append(DataIssue.from_error(error, ()))
     metadata = ShardMetadata(
         input_digests=job.shard_digests(shard),
         lengths=tuple(lengths),
         issues=tuple(issues),
-        num_unscored=num_unscored,
+        num_unscored=sum((episode.num_unscored for episode in episodes), Counter()),
         interval_scale=interval_scale,
     )
     write_shard(shard.path(job.run_dir), tables, metadata)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError, check_minimum, lookup
 
 LOCAL_ENGINE, RAY_ENGINE = "local", "ray"
 ENGINES = {LOCAL_ENGINE: "this machine", RAY_ENGINE: "Ray actors, on this machine or a cluster"}
@@ -44,19 +46,15 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         lookup(ENGINES, self.engine, "engine")
-        for name, minimum in (
-            ("frame_stride", 1),
-            ("max_video_frames", 2),
-            ("num_workers", 1),
-            ("shard_episodes", 1),
-            ("num_threads", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise UserError(f"{name} must be >= {minimum}, got {value}")
+        check_minimum(self, 1, "frame_stride", "num_workers", "shard_episodes")
+        check_minimum(self, 2, "max_video_frames")
+        if self.num_threads is not None:
+            check_minimum(self, 1, "num_threads")
         if self.ray_address is not None and self.engine != RAY_ENGINE:
             raise UserError(f"ray_address={self.ray_address} needs engine={RAY_ENGINE}")
 
-    def output_settings(self) -> dict[str, object]:
-        """Return the settings that affect the output of an episode."""
-        return {name: value for name, value in vars(self).items() if name not in (*RESUME_IGNORED_KEYS, *SHARDING_KEYS)}
+    def output_digest(self) -> str:
+        """Return the SHA-256 of the settings that affect the output of an episode."""
+        ignored_keys = (*RESUME_IGNORED_KEYS, *SHARDING_KEYS)
+        settings = {name: value for name, value in vars(self).items() if name not in ignored_keys}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

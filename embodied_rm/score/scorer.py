@@ -13,7 +13,7 @@ import numpy as np
 from embodied_rm.data.block_reader import iter_blocks, iter_views
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import stride_indices
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError
 from embodied_rm.models.reward_model import DescribedRewardModel, InputSpec
 from embodied_rm.models.scoring import score_video
 from embodied_rm.run_folder import Reporter
@@ -29,11 +29,6 @@ class Scorer:
     """Its last frame is the goal image."""
     reference: Episode | None = None
     """A demonstration of the task."""
-
-    @property
-    def interval_scale(self) -> float | None:
-        """Interval scale of a calibrated model."""
-        return self.model.capabilities.interval_scale
 
     @property
     def num_unscored(self) -> Counter[str]:
@@ -65,7 +60,8 @@ def score_rows(
     Every `frame_stride`-th frame is scored, and the last one; `num_blocks` counts the blocks of all episodes, if known.
     """
     input_spec = scorer.model.input_spec
-    block_stream = iter_blocks(source, rows, select_views(input_spec, source), input_spec.image_size)
+    views = input_spec.select_views(source.views, "the recording")
+    block_stream = iter_blocks(source, rows, views, input_spec.image_size)
     for row, episode_blocks in groupby(reporter.track(block_stream, "score", num_blocks), key=itemgetter(0)):
         meta, unscored_before = source.meta[row], scorer.num_unscored
         frame_indices = stride_indices(meta.length, frame_stride)
@@ -75,11 +71,8 @@ def score_rows(
         except DataError as error:
             yield ScoredEpisode(row=row, prediction=error)
             continue
-        yield ScoredEpisode(
-            row=row,
-            prediction=zero_order_hold(prediction, frame_indices, meta.length),
-            num_unscored=scorer.num_unscored - unscored_before,
-        )
+        prediction = zero_order_hold(prediction, frame_indices, meta.length)
+        yield ScoredEpisode(row=row, prediction=prediction, num_unscored=scorer.num_unscored - unscored_before)
 
 
 def select_frames(blocks: Iterable[Views], frame_indices: IntArray) -> Iterator[Views]:
@@ -102,18 +95,6 @@ def read_episodes_for(
     input_spec: InputSpec, source: EpisodeSource, rows: Sequence[int] | None = None, frame_stride: int = 1
 ) -> Iterator[Episode]:
     """Read episodes (None: all) with the views and image size of a model, by `frame_stride`."""
-    views = select_views(input_spec, source)
+    views = input_spec.select_views(source.views, "the recording")
     for row in range(len(source)) if rows is None else rows:
         yield source.episode(row, views=views, size=input_spec.image_size, stride=frame_stride)
-
-
-def select_views(input_spec: InputSpec, source: EpisodeSource) -> list[str]:
-    """Return the views of a source that the model uses; raise `UserError` if there are none."""
-    if input_spec.views is None:
-        return list(source.views)
-    views = [name for name in source.views if name in input_spec.views]
-    if not views:
-        raise UserError(
-            f"the model uses the views {', '.join(input_spec.views)}; the recording has {', '.join(source.views)}"
-        )
-    return views

@@ -1,4 +1,7 @@
-"""Shards: scores of a few episodes in a file that is written atomically and records its inputs."""
+"""Shards: scores of a few episodes in a file that is written atomically and records its inputs.
+
+The results of scoring are read from the shards on demand.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ import pyarrow.parquet as pq
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.score.write_scores import prediction_from_table
+from embodied_rm.types import RewardOutput
 
 SHARDS_DIR = "shards"
 METADATA_KEY = b"embodied_rm"
@@ -58,20 +63,18 @@ class ShardMetadata:
 
     def to_json(self) -> str:
         """Return one line of JSON; equal metadata give equal text."""
-        issues = [
-            {"file": str(issue.file), "message": issue.message, "episodes": issue.episodes} for issue in self.issues
-        ]
+        issues = [{**vars(issue), "file": str(issue.file)} for issue in self.issues]
         return json.dumps({**vars(self), "issues": issues}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: bytes) -> ShardMetadata:
         """Return the metadata of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
-        issues = (
+        issues = tuple(
             DataIssue(file=Path(issue["file"]), message=issue["message"], episodes=tuple(issue["episodes"]))
             for issue in fields["issues"]
         )
-        return cls(**{**fields, "issues": tuple(issues), "lengths": tuple(fields["lengths"])})
+        return cls(**{**fields, "issues": issues, "lengths": tuple(fields["lengths"])})
 
 
 def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata) -> None:
@@ -104,7 +107,58 @@ def check_same_inputs(path: Path, metadata: ShardMetadata, input_digests: Mappin
     for name in sorted({*metadata.input_digests, *input_digests}):
         stored, expected = (digests.get(name, "none") for digests in (metadata.input_digests, input_digests))
         if stored != expected:
-            raise UserError(
-                f"{path}: was scored with other {name} ({stored[:12]}, now {expected[:12]}): use another out=, or "
-                "delete it to score it again"
-            )
+            digests = f"{stored[:12]}, now {expected[:12]}"
+            hint = "use another out=, or delete it to score it again"
+            raise UserError(f"{path}: was scored with other {name} ({digests}): {hint}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusScores:
+    """Scores of a corpus, its issues and its unscored frames."""
+
+    predictions: ShardedPredictions
+    """Row of the source -> prediction of its frames, in the requested order."""
+    issues: tuple[DataIssue, ...]
+    """Reasons of missing episodes and videos."""
+    num_unscored: Counter[str]
+    """Number of unscored frames, by reason."""
+    interval_scale: float | None
+    """Interval scale of a calibrated model."""
+
+    @classmethod
+    def from_shards(cls, run_dir: Path, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:
+        """Return the results in complete shards and their metadata."""
+        return cls(
+            predictions=ShardedPredictions(run_dir, shards, metadata),
+            issues=tuple(issue for part in metadata for issue in part.issues),
+            num_unscored=sum((Counter(part.num_unscored) for part in metadata), Counter()),
+            interval_scale=metadata[0].interval_scale,
+        )
+
+
+class ShardedPredictions(Mapping[int, RewardOutput]):
+    """Row -> prediction. One shard at a time is in memory."""
+
+    def __init__(self, run_dir: Path, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> None:
+        self._run_dir = run_dir
+        self._lengths = {shard.number: part.lengths for shard, part in zip(shards, metadata, strict=True)}
+        rows = ((shard, zip(shard.rows, self._lengths[shard.number], strict=True)) for shard in shards)
+        self._shards = {row: shard for shard, lengths in rows for row, length in lengths if length is not None}
+        self._cached: tuple[int, Mapping[int, pa.Table]] = (-1, {})
+
+    def table(self, row: int) -> pa.Table:
+        """Return the table of one episode."""
+        shard = self._shards[row]
+        if self._cached[0] != shard.number:
+            tables = read_episode_tables(shard.path(self._run_dir), self._lengths[shard.number])
+            self._cached = shard.number, dict(zip(shard.rows, tables, strict=True))
+        return self._cached[1][row]
+
+    def __getitem__(self, row: int) -> RewardOutput:
+        return prediction_from_table(self.table(row))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._shards)
+
+    def __len__(self) -> int:
+        return len(self._shards)

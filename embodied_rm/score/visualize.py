@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from embodied_rm.atomic_file import write_atomic
-from embodied_rm.data.issues import DataIssue
-from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource, ImageSize
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.data.video.files import VideoWriter
-from embodied_rm.errors import DataError
 from embodied_rm.metrics import prediction_interval
-from embodied_rm.run_folder import RunFolder
 from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput
 
@@ -26,43 +21,6 @@ CURVE_SIZE_PX = (480, 160)
 """Width and height of the curve in a video; the views above it have the same total width."""
 MARGIN_PX = 8
 """Margin around the curve."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeVisualizer:
-    """Writes the plot and the video of an episode, named after it."""
-
-    config: ScoreConfig
-    run: RunFolder
-    image_size: tuple[int, int] | None
-    """Height and width of the model's images. None: as recorded."""
-    interval_scale: float | None
-    """Interval scale of a calibrated model."""
-
-    def write(self, source: EpisodeSource, row: int, prediction: RewardOutput) -> list[DataIssue]:
-        """Write the configured outputs. Returns the issue of a view that the video needs and that cannot be read."""
-        meta = source.meta[row]
-        if self.config.plots:
-            write_atomic(
-                self.run.file_path(f"{meta.name}.png"),
-                plot_episode(meta, source.frame_rate(row), prediction, self.interval_scale),
-            )
-        if self.config.videos:
-            try:
-                self._write_video(source, row, prediction)
-            except DataError as error:
-                return [DataIssue.from_error(error, ())]
-        return []
-
-    def _write_video(self, source: EpisodeSource, row: int, prediction: RewardOutput) -> None:
-        meta, size = source.meta[row], self.image_size or source.image_size(row)
-        frame_stride = -(-meta.length // self.config.max_video_frames)
-        video_episode = source.episode(row, stride=frame_stride, size=display_size(size, len(source.views)))
-        write_video(
-            self.run.file_path(f"{meta.name}.mp4"),
-            video_episode,
-            prediction.progress[stride_indices(meta.length, frame_stride)],
-        )
 
 
 def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale: float | None = None) -> bytes:
@@ -93,24 +51,32 @@ def uncertainty_bounds(prediction: RewardOutput, scale: float | None = None) -> 
     """Return bounds of progress, float32 [T] in [0, 1]: its interval, or progress +- uncertainty without a scale."""
     if scale is not None:
         return prediction_interval(prediction.progress, prediction.uncertainty, scale)
-    return np.clip(prediction.progress - prediction.uncertainty, 0, 1), np.clip(
-        prediction.progress + prediction.uncertainty, 0, 1
-    )
+    progress, uncertainty = prediction.progress, prediction.uncertainty
+    return np.clip(progress - uncertainty, 0, 1), np.clip(progress + uncertainty, 0, 1)
 
 
 def plot_series(prediction: RewardOutput, scale: float | None = None) -> dict[str, Array]:
     """Return the plotted series of a prediction: name -> float32 [T], nan where there is no value."""
     low, high = uncertainty_bounds(prediction, scale)
-    columns = {
-        "progress": prediction.progress,
-        "low": low,
-        "high": high,
-        "success": prediction.success,
-        "uncertainty": prediction.uncertainty,
-    }
-    return {
-        name: np.where(prediction.valid, values, np.nan) for name, values in {**columns, "ood": prediction.ood}.items()
-    }
+    columns = {"progress": prediction.progress, "low": low, "high": high}
+    columns |= {name: getattr(prediction, name) for name in ("success", "uncertainty", "ood")}
+    return {name: np.where(prediction.valid, values, np.nan) for name, values in columns.items()}
+
+
+def write_episode_video(
+    path: Path,
+    source: EpisodeSource,
+    row: int,
+    prediction: RewardOutput,
+    image_size: ImageSize | None,
+    config: ScoreConfig,
+) -> None:
+    """Write the video of an episode; `image_size` is that of the model's images, None: as recorded."""
+    length, num_views = source.meta[row].length, len(source.views)
+    frame_stride = -(-length // config.max_video_frames)
+    size = display_size(image_size or source.image_size(row), num_views)
+    episode = source.episode(row, stride=frame_stride, size=size)
+    write_video(path, episode, prediction.progress[stride_indices(length, frame_stride)])
 
 
 def display_size(size: tuple[int, int], num_views: int) -> tuple[int, int]:

@@ -18,26 +18,16 @@ TABLE_FILE = "progress.parquet"
 """Name of the table in the run folder."""
 ROW_GROUP_SIZE = 1 << 20
 """Rows per row group, and the maximum number of rows in memory while the table is written."""
-COLUMN_BY_FIELD = {
-    "progress": "progress_dense",
-    "success": "success",
-    "subtask": "subtask",
-    "uncertainty": "uncertainty",
-    "valid": "valid",
-    "ood": "ood",
-}
+COLUMN_BY_FIELD = {"progress": "progress_dense"}
+COLUMN_BY_FIELD |= {name: name for name in ("success", "subtask", "uncertainty", "valid", "ood")}
 """Field of `RewardOutput` -> its column."""
 
 
 def first_frame_indices(meta: Sequence[EpisodeMeta]) -> IntArray:
     """Return for each episode the index of its first frame in the dataset, from its metadata or by counting."""
-    cumulative_starts = np.concatenate([[0], np.cumsum([episode_meta.length for episode_meta in meta])])[:-1]
-    return np.array(
-        [
-            start if episode_meta.dataset_from_index is None else episode_meta.dataset_from_index
-            for episode_meta, start in zip(meta, cumulative_starts, strict=True)
-        ]
-    )
+    starts = np.cumsum([0, *(episode.length for episode in meta)])
+    indices = (episode.dataset_from_index for episode in meta)
+    return np.array([start if index is None else index for index, start in zip(indices, starts, strict=False)])
 
 
 def episode_table(
@@ -53,15 +43,14 @@ def episode_table(
     frame_index = np.arange(len(prediction))
     columns = {
         "index": frame_index + first_frame,
-        "episode_index": np.full(len(prediction), row if meta.episode_index is None else meta.episode_index),
+        "episode_index": np.full(len(prediction), meta.index_in_dataset(row)),
         "frame_index": frame_index,
         "progress_sparse": prediction.progress,
     }
     columns |= {column: getattr(prediction, name) for name, column in COLUMN_BY_FIELD.items()}
     if interval_scale is not None:
-        columns["low"], columns["high"] = prediction_interval(
-            prediction.progress, prediction.uncertainty, interval_scale
-        )
+        bounds = prediction_interval(prediction.progress, prediction.uncertainty, interval_scale)
+        columns["low"], columns["high"] = bounds
     return pa.table(columns)
 
 

@@ -27,9 +27,8 @@ from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import TABLE_FILE, ScoreConfig, score, score_corpus
-from embodied_rm.score.engines.in_process import num_torch_threads, torch_thread_count
 from embodied_rm.score.engines.ray_actors import actor_resources, cpus_per_worker
-from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.job import ScoreJob, num_torch_threads, torch_thread_count
 from embodied_rm.score.shards import SHARDS_DIR
 
 ENGINE_SETTINGS = {

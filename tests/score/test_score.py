@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from read_video import read_frames
 from sprites import episodes
 
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.stride import stride_indices
-from embodied_rm.data.video.files import read_frames
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.scoring import score_episodes
@@ -124,7 +124,7 @@ def test_invalid_requests_are_rejected(tmp_path):
         score(NET, SOURCE, ScoreConfig(episode_indices=(3,)), run, NullReporter())
     other_net = make_net([Episode(name="e", views={"ceiling": np.zeros((3, 32, 32, 3), np.uint8)}, instruction="go",
                                 fps=1.0)], TrainConfig(image_size=(32, 32)))  # fmt: skip
-    with pytest.raises(UserError, match="uses the views ceiling; the recording has front, top"):
+    with pytest.raises(UserError, match="knows the views ceiling; the recording has front, top"):
         score(other_net, SOURCE, ScoreConfig(), run, NullReporter())
     with pytest.raises(UserError, match="max_video_frames"):
         ScoreConfig(max_video_frames=1)

@@ -14,8 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from embodied_rm.errors import UserError
 from embodied_rm.run_folder import NullReporter
-from embodied_rm.score.engines.in_process import score_in_process
-from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.job import ScoreJob, score_in_process
 from embodied_rm.score.shards import Shard
 
 SHARDS_IN_FLIGHT = 2
@@ -75,10 +74,8 @@ def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
         process.join()
         if (process.exitcode or 0) >= 0:
             raise RuntimeError("a worker failed; its traceback is above") from None
-        raise UserError(
-            f"a worker was killed by signal {-(process.exitcode or 0)}, perhaps because memory ran out: continue with "
-            "resume=true and fewer workers"
-        ) from None
+        reason = f"was killed by signal {-(process.exitcode or 0)}, perhaps because memory ran out"
+        raise UserError(f"a worker {reason}: continue with resume=true and fewer workers") from None
     if isinstance(message, UserError):
         raise message
     return message

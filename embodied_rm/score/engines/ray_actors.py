@@ -12,8 +12,7 @@ from typing import Any
 from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
 from embodied_rm.run_folder import NullReporter
-from embodied_rm.score.engines.in_process import num_available_cpus, score_in_process
-from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.job import ScoreJob, num_available_cpus, score_in_process
 from embodied_rm.score.shards import Shard
 
 
@@ -66,9 +65,8 @@ class ScoringActor:
         if self._model_loaded:
             return
         if not self._working_dir.is_dir():
-            raise UserError(
-                f"{self._working_dir} does not exist on {os.uname().nodename}: all machines need the same folders"
-            )
+            node = os.uname().nodename
+            raise UserError(f"{self._working_dir} does not exist on {node}: all machines need the same folders")
         os.chdir(self._working_dir)
         scorer = self._job.scorer_factory()
         self._job = replace(self._job, scorer_factory=lambda: scorer)
@@ -87,11 +85,5 @@ def actor_resources(job: ScoreJob, nodes: Sequence[Mapping[str, float]]) -> dict
 
 def cpus_per_worker(node_cpus: Sequence[int], num_workers: int) -> int:
     """Return the maximum number of processors per worker such that no worker spans two machines; at least 1."""
-    return max(
-        (
-            cpus_per_actor
-            for cpus_per_actor in range(1, max(node_cpus) + 1)
-            if sum(available // cpus_per_actor for available in node_cpus) >= num_workers
-        ),
-        default=1,
-    )
+    counts = range(1, max(node_cpus) + 1)
+    return max((n for n in counts if sum(cpus // n for cpus in node_cpus) >= num_workers), default=1)
