@@ -114,7 +114,7 @@ class InstructedEnv(VectorWrapper):
 
     def __getattr__(self, name: str) -> Any:
         """Cameras, time limit and snapshots are those of the environment."""
-        if name.startswith("_"):
+        if name.startswith("_") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
 

@@ -11,7 +11,7 @@ from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_min
 from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.data.recordings.folder import find_recording, find_recordings
+from embodied_rm.data.recordings.recording import find_recording, find_recordings
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
 from embodied_rm.data.source import EpisodeSource

@@ -44,14 +44,8 @@ def shaped(transitions: Transitions, params: RewardParams) -> FloatArray:
     The optimal policy is that of the task. Source: Ng, Harada and Russell 1999; Grzes, AAMAS 2017, for the terminal
     rule.
     """
-    return shaped_reward(
-        transitions.task_reward,
-        transitions.potential,
-        transitions.next_potential,
-        transitions.terminated,
-        params.gamma,
-        scale=params.scale,
-    )
+    task, phi, next_phi = transitions.task_reward, transitions.potential, transitions.next_potential
+    return shaped_reward(task, phi, next_phi, transitions.terminated, params.gamma, scale=params.scale)
 
 
 @register_reward_rule("difference")

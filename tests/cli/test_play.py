@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from PIL import Image
+from read_video import read_frames
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.video.files import read_frames
 from embodied_rm.report.contact_sheet import LINE_HEIGHT_PX, ContactSheetRow, draw_contact_sheet
 from embodied_rm.report.episode_video import GAP_PX, make_grid
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy

@@ -18,8 +18,7 @@ from embodied_rm.data.block_reader import (
 )
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.recordings.folder import find_recording
-from embodied_rm.data.recordings.recording import Recording
+from embodied_rm.data.recordings.recording import Recording, find_recording
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.video.files import write_video

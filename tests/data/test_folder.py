@@ -12,8 +12,7 @@ from painted_frames import paint_frames, read_numbers, replace_by_lfs_pointer, t
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.recordings.folder import find_recording
-from embodied_rm.data.recordings.recording import Recording
+from embodied_rm.data.recordings.recording import Recording, find_recording
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.data.video.files import write_video

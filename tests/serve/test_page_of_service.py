@@ -15,10 +15,11 @@ import pytest
 from browsers import open_checked_page
 from known_models import HashModel
 from playwright.sync_api import Browser, Error, Page, expect
+from read_video import read_frames
 from services import LIFT, frames_by_view, random_videos, serving
 
 from embodied_rm.client.reward_client import RewardClient
-from embodied_rm.data.video.files import read_frames, write_video
+from embodied_rm.data.video.files import write_video
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import BUNDLED_CHECKPOINT

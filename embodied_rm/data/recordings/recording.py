@@ -1,15 +1,23 @@
-"""The files and annotations of one recorded trial."""
+"""The files and annotations of one recorded trial, and trials in folders: `<view>.mp4` with JSON files next to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from embodied_rm.data.dataset_files import read_json
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
+
+ANNOTATION_FILE = "annotated_keyframes.json"
+"""The subtasks, see `read_subtasks`."""
+SUCCESS_FILE = "success.json"
+"""The outcome: {"success": true} or false; unknown without the file."""
+INSTRUCTION_FILE = "task_instruction.json"
+"""List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +61,54 @@ def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, s
     for subtask in subtasks:
         if subtask.end > length:
             raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")
+
+
+def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
+    """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present."""
+    folder = Path(folder)
+    videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
+    if not videos:
+        raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
+    annotation_path = folder / ANNOTATION_FILE
+    return Recording(
+        name=folder.absolute().name,
+        videos=videos,
+        instruction=_read_instruction(folder) if instruction is None else instruction,
+        subtasks=annotation_path if annotation_path.exists() else (),
+        success=read_success(folder),
+    )
+
+
+def read_success(folder: Path) -> bool | None:
+    """Read the outcome of the recording in a folder; None: unknown."""
+    path = folder / SUCCESS_FILE
+    if not path.exists():
+        return None
+    success = read_json(path, "JSON", dict).get("success")
+    if success is not None and not isinstance(success, bool):
+        raise DataError(f"{path}: success is {success!r}; true or false was expected")
+    return success
+
+
+def find_recordings(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[DataIssue]]:
+    """Return the recordings in folders, and the issues of the others."""
+    recordings: list[Recording] = []
+    issues: list[DataIssue] = []
+    for index, folder in enumerate(folders):
+        try:
+            recordings.append(replace(find_recording(folder, instruction), episode_index=index))
+        except DataError as error:
+            issues.append(DataIssue.from_error(error, (folder.name,), folder))
+    return recordings, issues
+
+
+def _read_instruction(folder: Path) -> str:
+    """Return the first phrasing in the instruction file of the folder or its parent."""
+    for path in (folder / INSTRUCTION_FILE, folder.absolute().parent / INSTRUCTION_FILE):
+        if path.exists():
+            phrasings = read_json(path, "JSON", list)
+            if not phrasings or not isinstance(phrasings[0], str):
+                raise DataError(f"{path}: a list of sentences was expected")
+            return phrasings[0]
+    hint = f"give one, or put {INSTRUCTION_FILE} (a list of sentences) there or above"
+    raise DataError(f"{folder}: no instruction: {hint}")

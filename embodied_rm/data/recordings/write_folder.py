@@ -8,8 +8,7 @@ from pathlib import Path
 
 from embodied_rm.data.annotation import Annotation, match_subtasks
 from embodied_rm.data.dataset_files import dump_json_like, read_json, remove_inside, write_inside
-from embodied_rm.data.recordings.folder import ANNOTATION_FILE, SUCCESS_FILE, read_success
-from embodied_rm.data.recordings.recording import read_subtasks
+from embodied_rm.data.recordings.recording import ANNOTATION_FILE, SUCCESS_FILE, read_subtasks, read_success
 from embodied_rm.types import Subtask
 
 EMPTY_SUBTASKS_JSON = "[\n    \n]\n"

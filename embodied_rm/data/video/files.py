@@ -1,8 +1,7 @@
-"""Video files: write mp4 (H.264), probe, and read frames by time."""
+"""Write mp4 files (H.264)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import numpy as np
 from av.video.frame import PictureType
 from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
-from embodied_rm.data.stride import stride_indices
-from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames
 
@@ -110,20 +107,3 @@ def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_
         raise DataError(f"{path}: frames must be uint8 [T, H, W, 3] with T > 0, got {actual}")
     with VideoWriter(Path(path), fps, (frames.shape[1], frames.shape[2]), qp) as writer:
         writer.add(frames)
-
-
-def read_frames(
-    path: Path | str,
-    timestamps: Sequence[float] | None = None,
-    *,
-    stride: int = 1,
-    size: tuple[int, int] | None = None,
-) -> Frames:
-    """Read uint8 [T, H, W, 3] of one mp4: the frames within half a frame of `timestamps` (s), or else by `stride`.
-
-    A stride reads every `stride`-th frame and the last one. `size`: (height, width) to resize to while decoding.
-    """
-    with VideoDecoder() as decoder:
-        info = decoder.probe(Path(path))
-        times = info.timestamps[stride_indices(len(info), stride)] if timestamps is None else timestamps
-        return decoder.read(Path(path), times, info.fps, size)
