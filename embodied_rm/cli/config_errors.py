@@ -16,14 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from embodied_rm.config_files import command_display_name
 from embodied_rm.errors import UserError, unknown_name_message
 
-TYPE_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    Path: "a path",
-    NoneType: "null",
-}
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+TYPE_NAMES |= {Path: "a path", NoneType: "null"}
 
 
 def first_line(error: BaseException) -> str:
@@ -48,13 +42,10 @@ def check_key(command: str, override: Override, known: DictConfig) -> None:
     value = override.value()
     nested = value if isinstance(value, dict) and not is_open_mapping(known, key) else {}
     nested_keys = [f"{key}.{name}" for name in leaf_keys(OmegaConf.create(nested))]
+    kind = f"key of embodied-rm {command_display_name(command)}"
     for name in (key, *nested_keys):
         if name not in names and name not in sections:
-            raise UserError(
-                unknown_name_message(
-                    name, [*names, "out", "resume"], f"key of embodied-rm {command_display_name(command)}"
-                )
-            )
+            raise UserError(unknown_name_message(name, [*names, "out", "resume"], kind))
 
 
 def is_open_mapping(config: DictConfig, key: str) -> bool:

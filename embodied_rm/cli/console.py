@@ -45,16 +45,9 @@ class ConsoleReporter:
         heartbeat_s: float = HEARTBEAT_INTERVAL_S,
     ) -> None:
         self.console = console or make_console()
-        self._bar_delay_s = bar_delay_s
-        self._heartbeat_s = heartbeat_s
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=32),
-            MofNCompleteColumn(),
-            TimeLeftColumn(),
-            console=self.console,
-            transient=True,
-        )
+        self._bar_delay_s, self._heartbeat_s = bar_delay_s, heartbeat_s
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=32), MofNCompleteColumn(), TimeLeftColumn())
+        self._progress = Progress(*columns, console=self.console, transient=True)
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +62,8 @@ class ConsoleReporter:
         """Yield the items; report progress once the work has taken longer than `bar_delay_s`."""
         if total is None and isinstance(items, Sized):
             total = len(items)
-        return (
-            self._track_with_bar(items, description, total)
-            if self.console.is_terminal
-            else self._track_with_lines(items, description, total)
-        )
+        track = self._track_with_bar if self.console.is_terminal else self._track_with_lines
+        return track(items, description, total)
 
     def table(self, title: str, rows: Mapping[str, object]) -> None:
         """Print an aligned two-column table."""

@@ -11,6 +11,7 @@ from rich.text import Text
 from embodied_rm.config_files import (
     HERE_SUFFIX,
     HelpKey,
+    HelpPage,
     command_display_name,
     command_file,
     command_names,
@@ -34,11 +35,8 @@ def show_overview(console: Console) -> None:
     title = "embodied-rm: subtask-aware reward models for robots, learned from video and instructions."
     _print_line(console, title, style="bold")
     _print_line(console, "\nUsage: embodied-rm COMMAND [key=value ...] [-m] [--help]\n")
-    _print_table(
-        console,
-        "Commands",
-        [(command_display_name(name), read_help_page(command_file(name)).summary) for name in command_names()],
-    )
+    rows = [(command_display_name(name), read_help_page(command_file(name)).summary) for name in command_names()]
+    _print_table(console, "Commands", rows)
     _print_line(console, "embodied-rm COMMAND --help describes a command and its keys.\n" + FOOTER)
 
 
@@ -68,21 +66,19 @@ def with_inherited_description(key: HelpKey) -> HelpKey:
 
 
 def _group_keys(key: HelpKey) -> list[HelpKey]:
-    page = read_help_page(config_dir() / group_folder(key.name) / f"{key.default}.yaml")
+    page = _choice_page(key, key.default)
     prefix = "" if key.name.endswith(HERE_SUFFIX) else f"{key.name.split('@')[-1]}."
     return [HelpKey(f"{prefix}{inner.name}", inner.default, inner.description) for inner in page.keys]
 
 
 def _group_rows(groups: Sequence[HelpKey]) -> list[tuple[str, ...]]:
     """Return each choice of each group with the summary of its file."""
-    return [
-        (
-            f"{group_cli_name(key.name)}={choice}",
-            read_help_page(config_dir() / group_folder(key.name) / f"{choice}.yaml").summary,
-        )
-        for key in groups
-        for choice in group_choices(group_folder(key.name))
-    ]
+    choices = [(key, choice) for key in groups for choice in group_choices(group_folder(key.name))]
+    return [(f"{group_cli_name(key.name)}={choice}", _choice_page(key, choice).summary) for key, choice in choices]
+
+
+def _choice_page(key: HelpKey, choice: str) -> HelpPage:
+    return read_help_page(config_dir() / group_folder(key.name) / f"{choice}.yaml")
 
 
 def _key_rows(keys: Sequence[HelpKey]) -> list[tuple[str, ...]]:

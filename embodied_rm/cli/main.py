@@ -28,18 +28,9 @@ from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
 
 RESUME_HINT = "; to resume, repeat the command line with resume=true"
 EXTRAS = {
-    "grpc": "serve",
-    "grpc_health": "serve",
-    "msgspec": "serve",
+    **dict.fromkeys(("grpc", "grpc_health", "msgspec", "prometheus_client", "starlette", "uvicorn"), "serve"),
+    **{name: name for name in ("onnx", "ray", "rerun", "transformers", "wandb")},
     "mujoco": "sim",
-    "onnx": "onnx",
-    "prometheus_client": "serve",
-    "ray": "ray",
-    "rerun": "rerun",
-    "starlette": "serve",
-    "transformers": "transformers",
-    "uvicorn": "serve",
-    "wandb": "wandb",
 }
 """Optional package -> the extra that installs it."""
 

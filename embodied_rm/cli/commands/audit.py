@@ -48,16 +48,13 @@ def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("cases", {outcome.case.name: case_line(outcome) for outcome in outcomes})
     metrics = audit_metrics(outcomes)
     reporter.table("audit", metrics["audit"])
+    failed = [outcome for outcome in outcomes if outcome.worst_clip is not None]
     report = Report(
         title="Audit of a reward model",
         subtitle=f"{model} on {config.data}. Below the table, the worst video of each case that failed.",
-        key_metrics=tuple(
-            KeyMetric(label=f"cases {key.replace('_', ' ')}", value=n) for key, n in metrics["audit"].items()
-        ),
+        key_metrics=tuple(KeyMetric(label=f"cases {key}", value=count) for key, count in metrics["audit"].items()),
         cases=tuple(map(audit_check, outcomes)),
-        episodes=tuple(audit_panel(outcome) for outcome in outcomes if outcome.worst_clip is not None)[
-            : config.report_episodes
-        ],
+        episodes=tuple(map(audit_panel, failed[: config.report_episodes])),
     )
     write_report(run.file_path("report.html"), report)
     run.write_json("metrics.json", metrics)

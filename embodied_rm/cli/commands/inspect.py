@@ -45,16 +45,12 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     report_issues(issues, reporter, max_lines=None)
     counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
-    run.write_json("issues.json", {"issues": [issue_to_json(issue) for issue in issues]})
+    issue_rows = [{"file": str(i.file), "message": i.message, "episodes": list(i.episodes)} for i in issues]
+    run.write_json("issues.json", {"issues": issue_rows})
     run.write_json("metrics.json", {"inspect": counts})
     write_report(run.file_path("report.html"), make_report(config, source, issues, counts, reporter))
     if config.strict and issues:
         raise CheckFailedError(f"{config.data}: {len(issues)} issues; {run.path / 'issues.json'} lists them")
-
-
-def issue_to_json(issue: DataIssue) -> dict[str, Any]:
-    """Return an issue as JSON."""
-    return {"file": str(issue.file), "message": issue.message, "episodes": list(issue.episodes)}
 
 
 def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[str, Any]:

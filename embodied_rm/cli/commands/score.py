@@ -57,15 +57,9 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         resolve_reward_model(config.checkpoint)  # fails early if it is missing
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     reporter.table("score", run_settings(config, source))
-    results = score_corpus(
-        partial(open_scorer, config, source.views),
-        source,
-        to_base_config(config, ScoreConfig),
-        run,
-        reporter,
-        result_settings(config),
-        num_gpus=int(config.judge.device.startswith("cuda")),
-    )
+    open_model, num_gpus = partial(open_scorer, config, source.views), int(config.judge.device.startswith("cuda"))
+    score_config, settings = to_base_config(config, ScoreConfig), result_settings(config)
+    results = score_corpus(open_model, source, score_config, run, reporter, settings, num_gpus=num_gpus)
     report_issues(results.issues, reporter)
     if config.rerun:
         write_rerun_files(run, source, results, reporter)
@@ -103,10 +97,9 @@ def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
 
 def result_settings(config: ScoreCommand) -> dict[str, str]:
     """Return digests of everything that decides the scores, see `score_corpus`."""
-    uses_judge = config.judge.type is not None
-    settings = {
-        "model": judge_digest(config.judge) if uses_judge else model_digest(resolve_reward_model(config.checkpoint))
-    }
+    judge = config.judge
+    digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
+    settings = {"model": digest}
     if config.goal_images:
         goal_digests = " ".join(f"{path.stem} {hash_file(path)}" for path in config.goal_images)
         settings["goal_images"] = hashlib.sha256(goal_digests.encode()).hexdigest()
@@ -132,10 +125,9 @@ def write_rerun_files(run: RunFolder, source: EpisodeSource, results: CorpusScor
     from embodied_rm.report.rerun_export import write_rerun
 
     for row in reporter.track(results.predictions, "write for Rerun"):
+        curves = {row: plot_series(results.predictions[row], results.interval_scale)}
         try:
-            write_rerun(
-                run, source, {row: plot_series(results.predictions[row], results.interval_scale)}, NullReporter()
-            )
+            write_rerun(run, source, curves, NullReporter())
         except DataError as error:
             report_issues([DataIssue.from_error(error, ())], reporter)
 

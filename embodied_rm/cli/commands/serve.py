@@ -59,12 +59,8 @@ def main(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     if not handle.metadata.passed_self_test:
         reporter.log(f"NOT READY: {SELF_TEST_FAILED_MESSAGE}; it answers no request")
     add_log_stream(sys.stderr)
-    serve(
-        handle,
-        to_base_config(config, ServeConfig),
-        api_key,
-        lambda url, _: reporter.log(f"serving at {url}; Ctrl-C ends"),
-    )
+    service_config = to_base_config(config, ServeConfig)
+    serve(handle, service_config, api_key, lambda url, _: reporter.log(f"serving at {url}; Ctrl-C ends"))
 
 
 def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporter) -> None:

@@ -35,15 +35,9 @@ def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
     names = task_names() if config.task is None else (config.task,)
     for name in names:
         task = make_task(name)
-        reporter.table(
-            task.name,
-            {
-                "instruction": " / ".join(task.templates),
-                "subtasks": task.subtasks,
-                "time limit": f"{task.max_episode_steps} steps, {task.max_episode_steps / CONTROL_HZ:.0f} s",
-                "failures": sorted(task.failure_plans()),
-            },
-        )
+        time_limit = f"{task.max_episode_steps} steps, {task.max_episode_steps / CONTROL_HZ:.0f} s"
+        rows = {"instruction": " / ".join(task.templates), "subtasks": task.subtasks, "time limit": time_limit}
+        reporter.table(task.name, {**rows, "failures": sorted(task.failure_plans())})
     if config.contact_sheet is not None:
         write_sheet(config.contact_sheet, names, reporter)
 
