@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,5 +53,4 @@ def _make_work_item(clips: ClipBatch, t: int, deadline: float, state_rows: Seque
         instructions=clips.instructions,
         state_rows=state_rows,
         deadline=deadline,
-        result=asyncio.get_running_loop().create_future(),
     )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from safetensors import SafetensorError
@@ -18,7 +18,7 @@ from embodied_rm.models.reward_model import RewardState, SerializableState
 from embodied_rm.serve.model_handle import ModelHandle
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.request_queue import RESET, STEP, FairQueue, WorkItem, WorkResult
-from embodied_rm.serve.service_metrics import ServiceMetrics
+from embodied_rm.serve.service_metrics import LOGGER, ServiceMetrics, log_event
 from embodied_rm.serve.state_store import StateBatch, StateRow, gather_states
 from embodied_rm.serve.state_validation import validate_state
 from embodied_rm.types import RewardOutput, Views
@@ -37,11 +37,8 @@ class InferenceEngine:
         max_queue_delay_s: float,
     ) -> None:
         """`max_batch_size` in rows; `max_queue_delay_s`: seconds that an incomplete batch waits for more requests."""
-        self._model, self._example_state, self._executor = (
-            model_handle.model,
-            model_handle.example_state,
-            model_handle.executor,
-        )
+        self._model, self._example_state = model_handle.model, model_handle.example_state
+        self._executor = model_handle.executor
         self._queue, self._metrics = queue, metrics
         self._max_batch_size, self._max_queue_delay_s = max_batch_size, max_queue_delay_s
         self._has_work = asyncio.Event()
@@ -96,7 +93,8 @@ class InferenceEngine:
                 elif not item.result.done():
                     item.result.set_exception(self._to_request_error(error))
             return
-        self._metrics.record_batch(sum(item.num_rows for item in items), time.perf_counter() - start_s)
+        self._metrics.batch_size.observe(sum(item.num_rows for item in items))
+        self._metrics.inference_duration.observe(time.perf_counter() - start_s)
         for item, result in zip(items, results, strict=True):
             if not item.result.done():
                 item.result.set_result(result)
@@ -117,34 +115,30 @@ class InferenceEngine:
             return error
         if isinstance(error, UserError):
             return RequestError(ErrorCode.VALIDATION_ERROR, str(error))
-        self._metrics.record_model_error(error)
+        self._metrics.model_errors.inc()
+        LOGGER.error("the model failed", exc_info=error)
         return RequestError(ErrorCode.INTERNAL_ERROR, f"the model failed: {type(error).__name__}")
 
     # In the inference thread
 
     def _forward_batch(self, items: Sequence[WorkItem]) -> list[WorkResult]:
+        views = [item.views for item in items if item.views is not None]
+        state: RewardState
+        output: RewardOutput | None = None
         if items[0].kind == RESET:
-            views = concat_views([item.views for item in items if item.views is not None])
-            state: RewardState = self._model.reset(views, [text for item in items for text in item.instructions])
-            output: RewardOutput | None = None
+            state = self._model.reset(concat_views(views), [text for item in items for text in item.instructions])
         elif items[0].kind == STEP:
-            views = concat_views([item.views for item in items if item.views is not None])
-            output, state = self._step_finite(gather_states([row for item in items for row in item.state_rows]), views)
+            states = gather_states([row for item in items for row in item.state_rows])
+            output, state = self._step_finite(states, concat_views(views))
         else:
-            state, output = self._load_state(items[0]), None
-        state_batch, first_row = StateBatch(state), 0
-        results: list[WorkResult] = []
+            state = self._load_state(items[0])
+        state_batch, first_row, results = StateBatch(state), 0, list[WorkResult]()
         for item in items:
-            item_rows = slice(first_row, first_row + item.num_rows)
-            state_bytes = (
-                serialize_rows([(state, row) for row in range(first_row, item_rows.stop)]) if item.return_state else b""
-            )
-            results.append(
-                WorkResult(
-                    state_batch, first_row, None if output is None else slice_output(output, item_rows), state_bytes
-                )
-            )
-            first_row += item.num_rows
+            rows = range(first_row, first_row + item.num_rows)
+            item_output = None if output is None else slice_output(output, slice(rows.start, rows.stop))
+            state_bytes = serialize_rows([(state, row) for row in rows]) if item.return_state else b""
+            results.append(WorkResult(state_batch, first_row, item_output, state_bytes))
+            first_row = rows.stop
         return results
 
     def _step_finite(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
@@ -154,7 +148,8 @@ class InferenceEngine:
         if not non_finite.any():
             return output, next_state
         bad_rows = np.flatnonzero(non_finite)
-        self._metrics.record_non_finite(len(bad_rows))
+        self._metrics.non_finite_outputs.inc(len(bad_rows))
+        log_event("non_finite", num_rows=len(bad_rows))
         progress, uncertainty = output.progress.copy(), output.uncertainty.copy()
         progress[bad_rows], uncertainty[bad_rows] = state.potential()[bad_rows], 0
         masked_output = replace(output, progress=progress, uncertainty=uncertainty, valid=output.valid & ~non_finite)
@@ -182,10 +177,9 @@ def concat_views(views: Sequence[Views]) -> Views:
     """Concatenate the views of several work items."""
     if len(views) == 1:
         return views[0]
-    frames = np.concatenate([np.asarray(batch.frames) for batch in views])
-    return Views(names=views[0].names, frames=frames)
+    return Views(names=views[0].names, frames=np.concatenate([np.asarray(batch.frames) for batch in views]))
 
 
 def slice_output(output: RewardOutput, rows: slice) -> RewardOutput:
     """Return some rows of a prediction."""
-    return RewardOutput(**{field.name: getattr(output, field.name)[rows] for field in fields(output)})
+    return RewardOutput(**{name: column[rows] for name, column in vars(output).items()})

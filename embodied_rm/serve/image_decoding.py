@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from embodied_rm.serve.protocol import FramePayload, validation_error
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.protocol import FramePayload
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Frames, Views
 
@@ -31,14 +31,13 @@ def decode_views(payload: FramePayload, limits: ServeLimits) -> Views:
     """
     if payload.images is None:
         num_rows, num_views, *size = payload.shape
-        if payload.view_major:
-            frames = np.frombuffer(payload.raw, np.uint8).reshape(num_views, num_rows, *size).swapaxes(0, 1)
-        else:
-            frames = np.frombuffer(payload.raw, np.uint8).reshape(payload.shape)
-        return Views(names=payload.view_names, frames=frames)
-    num_rows, num_views = payload.shape
-    images = decode_images(payload.images, limits)
-    return Views(names=payload.view_names, frames=images.reshape(num_rows, num_views, *images.shape[1:]))
+        shape = (num_views, num_rows, *size) if payload.view_major else payload.shape
+        frames = np.frombuffer(payload.raw, np.uint8).reshape(shape)
+        frames = frames.swapaxes(0, 1) if payload.view_major else frames
+    else:
+        images = decode_images(payload.images, limits)
+        frames = images.reshape(*payload.shape, *images.shape[1:])
+    return Views(names=payload.view_names, frames=frames)
 
 
 def decode_images(contents: Sequence[memoryview], limits: ServeLimits) -> Frames:
@@ -47,9 +46,8 @@ def decode_images(contents: Sequence[memoryview], limits: ServeLimits) -> Frames
     sizes = {image.size for image in images}
     if len(sizes) > 1:
         (width_a, height_a), (width_b, height_b), *_ = sorted(sizes)
-        raise validation_error(
-            "frames", f"images of {height_a} x {width_a} and of {height_b} x {width_b}", "one size for all images"
-        )
+        got = f"images of {height_a} x {width_a} and of {height_b} x {width_b}"
+        raise validation_error("frames", got, "one size for all images")
     ((width, height),) = sizes
     frames = np.empty((len(images), height, width, 3), np.uint8)
     for index, image in enumerate(images):
@@ -69,10 +67,8 @@ def open_image(content: memoryview, index: int, limits: ServeLimits) -> Image.Im
     except DECODE_ERRORS as error:
         raise decode_error(index, error) from None
     if max(image.size) > limits.max_image_side:
-        raise RequestError(
-            ErrorCode.PAYLOAD_TOO_LARGE,
-            f"frames: image {index} is {image.size[1]} x {image.size[0]}, at most {limits.max_image_side} per side",
-        )
+        size = f"{image.size[1]} x {image.size[0]}, at most {limits.max_image_side} per side"
+        raise RequestError(ErrorCode.PAYLOAD_TOO_LARGE, f"frames: image {index} is {size}")
     return image
 
 

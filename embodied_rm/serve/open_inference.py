@@ -6,6 +6,7 @@ Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ import numpy as np
 
 from embodied_rm.client.wire import DATATYPE_NAMES, Message
 from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
-from embodied_rm.serve.protocol import parse_header, validate_instructions, validate_view_names, validation_error
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.protocol import parse_header, validate_instructions, validate_view_names
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns
@@ -62,12 +63,11 @@ class InferHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 def describe_tensors() -> dict[str, Any]:
     """Return the metadata of inputs and outputs."""
-    outputs = [
-        {"name": name, "datatype": DATATYPE_NAMES[datatype], "shape": [-1, -1]}
-        for name, datatype in OUTPUT_DTYPES.items()
-    ]
-    inputs = [{"name": name, "datatype": datatype, "shape": shape} for name, (datatype, shape) in INPUT_SPECS.items()]
-    return {"inputs": inputs, "outputs": outputs}
+    output_specs = {name: (DATATYPE_NAMES[dtype], [-1, -1]) for name, dtype in OUTPUT_DTYPES.items()}
+    return {
+        key: [{"name": name, "datatype": datatype, "shape": shape} for name, (datatype, shape) in specs.items()]
+        for key, specs in (("inputs", INPUT_SPECS), ("outputs", output_specs))
+    }
 
 
 async def infer(
@@ -77,10 +77,9 @@ async def infer(
     header = parse_header(InferHeader, header_json)
     clips, output_names = parse_clips(parse_inputs(header, payload), service.limits), parse_outputs(header.outputs)
     columns = await score_clips(service, clips, deadline)
-    model_info = {"model_name": service.metadata.name, "model_version": service.metadata.version, "id": header.id}
-    return encode_response(
-        model_info, {name: columns[name] for name in output_names}, bool(header.parameters.get(BINARY_OUTPUT_KEY))
-    )
+    is_binary = bool(header.parameters.get(BINARY_OUTPUT_KEY))
+    metadata = {**service.model_info, "id": header.id}
+    return encode_response(metadata, {name: columns[name] for name in output_names}, is_binary)
 
 
 def parse_outputs(requested: Sequence[InferRequestedOutput] | None) -> list[str]:
@@ -102,9 +101,8 @@ def parse_inputs(header: InferHeader, payload: memoryview) -> Inputs:
             or not 0 <= num_bytes <= len(payload)
             or bool(num_bytes) == (tensor.data is not None)
         ):
-            raise validation_error(
-                tensor.name[:40], "", f"either data, or parameters.{BINARY_SIZE_KEY} and as many bytes after the JSON"
-            )
+            expected = f"either data, or parameters.{BINARY_SIZE_KEY} and as many bytes after the JSON"
+            raise validation_error(tensor.name[:40], "", expected)
         if tensor.name in inputs:
             raise validation_error("inputs", f"{tensor.name[:40]!r} twice", "each once")
         inputs[tensor.name], payload = (tensor, payload[:num_bytes]), payload[num_bytes:]
@@ -129,20 +127,12 @@ def parse_clips(inputs: Inputs, limits: ServeLimits) -> ClipBatch:
 def parse_frames(tensor: InferInputTensor, payload: memoryview, num_views: int, limits: ServeLimits) -> np.ndarray:
     """Return the frames, uint8 [N, T, V, H, W, 3]."""
     shape = tensor.shape
-    max_shape = (
-        limits.max_envs_per_request,
-        limits.max_frames,
-        num_views,
-        limits.max_image_side,
-        limits.max_image_side,
-        3,
-    )
-    min_shape = (1, 1, num_views, 1, 1, 3)
-    if len(shape) != 6 or not all(
-        low <= size <= high for low, size, high in zip(min_shape, shape, max_shape, strict=True)
-    ):
-        raise validation_error("frames.shape", shape[:8], f"[N, T, {num_views}, H, W, 3], at most {list(max_shape)}")
-    num_values = int(np.prod(shape, dtype=np.int64))
+    max_side = limits.max_image_side
+    max_shape = [limits.max_envs_per_request, limits.max_frames, num_views, max_side, max_side, 3]
+    bounds = zip((1, 1, num_views, 1, 1, 3), shape, max_shape, strict=False)
+    if len(shape) != 6 or not all(low <= size <= high for low, size, high in bounds):
+        raise validation_error("frames.shape", shape[:8], f"[N, T, {num_views}, H, W, 3], at most {max_shape}")
+    num_values = math.prod(shape)
     if tensor.data is not None:
         return flatten_pixels(tensor.data, num_values).reshape(shape)
     if len(payload) != num_values:
@@ -190,14 +180,10 @@ def split_length_prefixed(payload: memoryview) -> list[bytes]:
 
 def encode_response(model_info: dict[str, Any], columns: OutputColumns, binary: bool) -> Message:
     """Encode the response, with the outputs as binary data or in the JSON."""
-    outputs: list[dict[str, Any]] = []
-    blobs: list[bytes | bytearray | memoryview] = []
+    outputs, blobs = list[dict[str, Any]](), list[bytes | bytearray | memoryview]()
     for name, column in columns.items():
-        output: dict[str, Any] = {
-            "name": name,
-            "datatype": DATATYPE_NAMES[OUTPUT_DTYPES[name]],
-            "shape": list(column.shape),
-        }
+        datatype = DATATYPE_NAMES[OUTPUT_DTYPES[name]]
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(column.shape)}
         if binary:
             blobs.append(column.tobytes())
             output["parameters"] = {BINARY_SIZE_KEY: len(blobs[-1])}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 
@@ -68,10 +69,6 @@ class StepHeader(FrameRequestHeader, kw_only=True):
     steps: list[int]
 
 
-class EndHeader(EpisodesHeader, kw_only=True):
-    """End episodes."""
-
-
 class RestoreHeader(EpisodesHeader, kw_only=True):
     """Restore episodes from the state that a service returned earlier."""
 
@@ -85,16 +82,12 @@ class RestoreHeader(EpisodesHeader, kw_only=True):
 
 
 class FrameFingerprint:
-    """Checksum of one row's frames, equal for a retry that sends the same bytes.
-
-    The checksum is computed on first use. Until then the frames stay in memory, see `checksum`.
-    """
+    """Checksum of one row's frames, equal for a retry that sends the same bytes. It is computed on first use."""
 
     __slots__ = ("_chunks", "_crc")
 
     def __init__(self, chunks: Sequence[memoryview]) -> None:
-        self._chunks: Sequence[memoryview] = chunks
-        self._crc = 0
+        self._chunks, self._crc = chunks, 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FrameFingerprint) and self.checksum() == other.checksum()
@@ -112,8 +105,6 @@ class FrameFingerprint:
 
 UNKNOWN_FINGERPRINT = FrameFingerprint(())
 """Fingerprint of a restored episode: its last frames are not known."""
-
-
 SessionKey = tuple[str, int]
 """Client id and environment id."""
 
@@ -126,7 +117,7 @@ class FrameKey(NamedTuple):
     fingerprint: FrameFingerprint
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EpisodeBatch:
     """The episodes of one request, one row per environment."""
 
@@ -164,27 +155,25 @@ class FrameRequest(SessionRequest):
 
     views: Views
     return_state: bool
+    instructions: tuple[str, ...] | None = None
+    """Of episodes that start; None: the episodes continue."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResetRequest(FrameRequest):
-    """Episodes that start."""
+class StatePayload(NamedTuple):
+    """A state that a client sent back."""
 
-    instructions: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepRequest(FrameRequest):
-    """Episodes that continue."""
+    content: memoryview
+    num_rows: int
+    """Number of episodes in the state."""
+    row_indices: tuple[int, ...]
+    """Rows to restore."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest(SessionRequest):
     """Episodes that are restored."""
 
-    state_rows: tuple[int, ...]
-    num_state_rows: int
-    state: memoryview
+    payload: StatePayload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,9 +213,7 @@ def parse_episodes(header: EpisodesHeader, limits: ServeLimits) -> EpisodeBatch:
         validate_counts(name, getattr(header, name), num_rows)
     if len(set(header.env_ids)) != num_rows:
         raise validation_error("env_ids", "a duplicate", "each environment once")
-    return EpisodeBatch(
-        client_id=header.client_id, env_ids=tuple(header.env_ids), episode_ids=tuple(header.episode_ids)
-    )
+    return EpisodeBatch(header.client_id, tuple(header.env_ids), tuple(header.episode_ids))
 
 
 def validate_counts(name: str, values: Sequence[int], num_rows: int) -> tuple[int, ...]:
@@ -245,9 +232,8 @@ def validate_instructions(instructions: Sequence[str], num_rows: int, limits: Se
         raise validation_error("instructions", f"{len(instructions)} entries", f"{num_rows}, one per environment")
     for text in dict.fromkeys(instructions):
         if not text.strip() or len(text) > limits.max_instruction_chars:
-            raise validation_error(
-                "instructions", f"one with {len(text)} characters", f"1 to {limits.max_instruction_chars} characters"
-            )
+            expected = f"1 to {limits.max_instruction_chars} characters"
+            raise validation_error("instructions", f"one with {len(text)} characters", expected)
         if CONTROL_CHAR_PATTERN.search(text):
             raise validation_error("instructions", repr(text[:40]), "text without control characters")
     return tuple(instructions)
@@ -273,10 +259,9 @@ def parse_frames(
     if header.image_bytes is not None:
         return FramePayload(view_names=names, shape=tuple(shape), images=split_images(header, payload), raw=payload)
     if len(shape) != 5 or shape[4] != 3 or not all(0 < side <= limits.max_image_side for side in shape[2:4]):
-        raise validation_error(
-            "frames.shape", shape[:8], f"[N, V, H, W, 3] with H and W from 1 to {limits.max_image_side}"
-        )
-    size = shape[0] * shape[1] * shape[2] * shape[3] * 3
+        expected = f"[N, V, H, W, 3] with H and W from 1 to {limits.max_image_side}"
+        raise validation_error("frames.shape", shape[:8], expected)
+    size = math.prod(shape)
     if size != len(payload):
         raise validation_error("frames", f"{len(payload)} bytes", f"{size}, for uint8 {shape}")
     return FramePayload(view_names=names, shape=tuple(shape), images=None, raw=payload, view_major=header.view_major)
@@ -286,13 +271,11 @@ def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview,
     """Split the payload into encoded images."""
     lengths = header.image_bytes or []
     if len(header.shape) != 2 or len(lengths) != header.shape[0] * header.shape[1]:
-        raise validation_error(
-            "frames.image_bytes", f"{len(lengths)} entries", "N x V, one per image, for shape [N, V]"
-        )
+        expected = "N x V, one per image, for shape [N, V]"
+        raise validation_error("frames.image_bytes", f"{len(lengths)} entries", expected)
     if min(lengths) < 1 or sum(lengths) != len(payload):
-        raise validation_error(
-            "frames.image_bytes", f"{sum(lengths)} bytes in total", f"{len(payload)}, the bytes after the JSON"
-        )
+        expected = f"{len(payload)}, the bytes after the JSON"
+        raise validation_error("frames.image_bytes", f"{sum(lengths)} bytes in total", expected)
     ends = np.cumsum([0, *lengths]).tolist()
     return tuple(payload[start:end] for start, end in pairwise(ends))
 
@@ -300,16 +283,10 @@ def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview,
 def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerprint, ...]:
     """Return one fingerprint per row."""
     num_views, raw = len(frames.view_names), frames.raw
-    if frames.images is None:
+    if frames.images is not None:
+        rows = [frames.images[row * num_views : (row + 1) * num_views] for row in range(num_rows)]
+    else:
         size = len(raw) // num_rows // (num_views if frames.view_major else 1)
         starts = range(0, len(raw), num_rows * size)
-        return tuple(
-            FrameFingerprint([raw[start + row * size : start + (row + 1) * size] for start in starts])
-            for row in range(num_rows)
-        )
-    return tuple(FrameFingerprint(frames.images[row * num_views : (row + 1) * num_views]) for row in range(num_rows))
-
-
-def validation_error(field: str, got: Any, expected: str) -> RequestError:
-    """Return the error for a field with an invalid value."""
-    return RequestError(ErrorCode.VALIDATION_ERROR, f"{field}: got {got}, expected {expected}")
+        rows = [tuple(raw[start + row * size :][:size] for start in starts) for row in range(num_rows)]
+    return tuple(map(FrameFingerprint, rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,9 @@ import torch
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.subgoal_state import SubgoalState
-from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.ray_cluster import connect_ray, import_ray_module
 from embodied_rm.serve.http.app import make_app
-from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelMetadata, load_in_thread
+from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelLoader, load_in_thread
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
 
@@ -32,7 +30,6 @@ APP_NAME = "embodied_rm"
 REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 HEALTH_CHECK_PERIOD_S = 2.0
 """Seconds between two health checks."""
-ModelLoader = Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]
 
 
 class RewardReplica:

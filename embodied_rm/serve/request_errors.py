@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 
 class ErrorCode(Enum):
@@ -23,15 +24,8 @@ class ErrorCode(Enum):
     NOT_READY = (503, "UNAVAILABLE")
     DEADLINE_EXCEEDED = (504, "DEADLINE_EXCEEDED")
 
-    @property
-    def http_status(self) -> int:
-        """HTTP status."""
-        return self.value[0]
-
-    @property
-    def grpc_status(self) -> str:
-        """Name of the gRPC status."""
-        return self.value[1]
+    def __init__(self, http_status: int, grpc_status: str) -> None:
+        self.http_status, self.grpc_status = http_status, grpc_status
 
 
 class RequestError(Exception):
@@ -47,3 +41,13 @@ class RequestError(Exception):
         garbage collection."""
         self.__context__ = None
         return self.with_traceback(None)
+
+
+def validation_error(field: str, got: Any, expected: str) -> RequestError:
+    """Return the error for a field with an invalid value."""
+    return RequestError(ErrorCode.VALIDATION_ERROR, f"{field}: got {got}, expected {expected}")
+
+
+def overload_error(message: str) -> RequestError:
+    """Return the error for a request that may succeed one second later."""
+    return RequestError(ErrorCode.TOO_MANY_REQUESTS, message, retry_after_s=1.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.protocol import StatePayload
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.state_store import StateBatch, StateRow
 from embodied_rm.types import RewardOutput, Views
@@ -31,16 +31,6 @@ class WorkResult:
     """State of the item's rows, if requested."""
 
 
-class StatePayload(NamedTuple):
-    """A state that a client sent back."""
-
-    content: memoryview
-    num_rows: int
-    """Number of episodes in the state."""
-    row_indices: tuple[int, ...]
-    """Rows to restore."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WorkItem:
     """Rows of one request that are scored in one batch."""
@@ -53,19 +43,17 @@ class WorkItem:
     state_rows: Sequence[StateRow] = ()
     """Current state of each row."""
     restore_payload: StatePayload | None = None
-    """State to restore."""
     return_state: bool = False
-    """Whether the state is requested."""
     deadline: float
     """Latest time for the response, on the loop's clock."""
-    result: asyncio.Future[WorkResult]
+    result: asyncio.Future[WorkResult] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def batch_key(self) -> tuple[object, ...]:
         """Items with equal keys can share a batch."""
-        if self.views is None:
-            return (self.kind, id(self))
-        return (self.kind, self.views.names, self.views.frames.shape[2:])
+        return (
+            (self.kind, id(self)) if self.views is None else (self.kind, self.views.names, self.views.frames.shape[2:])
+        )
 
 
 class FairQueue:
@@ -87,16 +75,10 @@ class FairQueue:
     def check_capacity(self, client_id: str | None = None) -> None:
         """Raise `RequestError` if the queue is full, overall or for this client."""
         if self._num_items >= self._limits.max_queue:
-            raise RequestError(
-                ErrorCode.TOO_MANY_REQUESTS, f"{self._num_items} requests are queued already", retry_after_s=1.0
-            )
+            raise overload_error(f"{self._num_items} requests are queued already")
         max_per_client = max(1, int(self._limits.max_queue * self._limits.max_queue_share))
         if client_id is not None and len(self._queues.get(client_id, ())) >= max_per_client:
-            raise RequestError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"{max_per_client} requests of this client are queued already",
-                retry_after_s=1.0,
-            )
+            raise overload_error(f"{max_per_client} requests of this client are queued already")
 
     def put(self, item: WorkItem) -> None:
         """Append an item. Raises `RequestError` if the queue is full."""
@@ -113,22 +95,14 @@ class FairQueue:
         num_rows = 0
         for client_id in self._round_robin(now):
             queue = self._queues[client_id]
-            if not queue:
-                continue
-            fits = not batch or (queue[0].batch_key == batch[0].batch_key and num_rows + queue[0].num_rows <= max_rows)
-            if not fits:
-                continue
-            batch.append(queue.popleft())
-            num_rows += batch[-1].num_rows
-            self._num_items -= 1
-        # Clients in the order of their last item in this batch.
-        served_clients = dict.fromkeys(reversed(dict.fromkeys(item.client_id for item in reversed(batch))))
-        waiting_queues = {
-            client_id: queue for client_id, queue in self._queues.items() if queue and client_id not in served_clients
-        }
-        self._queues = waiting_queues | {
-            client_id: self._queues[client_id] for client_id in served_clients if self._queues[client_id]
-        }
+            if queue and (
+                not batch or (queue[0].batch_key == batch[0].batch_key and num_rows + queue[0].num_rows <= max_rows)
+            ):
+                batch.append(queue.popleft())
+                num_rows += batch[-1].num_rows
+                self._num_items -= 1
+                self._queues[client_id] = self._queues.pop(client_id)
+        self._queues = {client_id: queue for client_id, queue in self._queues.items() if queue}
         return batch
 
     def _round_robin(self, now: float) -> Iterator[str]:

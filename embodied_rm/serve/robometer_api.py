@@ -7,6 +7,7 @@ as pixels. Source: robometer/evals/eval_server.py.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +16,8 @@ import msgspec
 import numpy as np
 
 from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
-from embodied_rm.serve.protocol import parse_header, validate_instructions, validation_error
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.protocol import parse_header, validate_instructions
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.sessions import OutputColumns
@@ -72,10 +73,9 @@ def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:
         raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "content-type must be multipart/form-data with a boundary")
     delimiter, view = b"\r\n--" + match[2].encode(), memoryview(body)
     parts: dict[str, memoryview] = {}
-    offset = 0 if body.startswith(delimiter[2:]) else -1
-    if offset < 0:
+    if not body.startswith(delimiter[2:]):
         raise RequestError(ErrorCode.BAD_REQUEST, "the form does not start with its boundary")
-    offset += len(delimiter) - 2
+    offset = len(delimiter) - 2
     while body[offset : offset + 2] == b"\r\n":
         head_end = body.find(b"\r\n\r\n", offset, offset + 4096)
         part_end = body.find(delimiter, head_end + 2)
@@ -97,9 +97,8 @@ def parse_samples(parts: Mapping[str, memoryview]) -> list[SamplePayload]:
     samples = [parse_header(SamplePayload, parts[f"sample_{index}"]) for index in indices]
     for sample in samples:
         if sample.sample_type != "progress":
-            raise validation_error(
-                "sample_type", repr(sample.sample_type[:40]), "progress: this service does not compare clips"
-            )
+            expected = "progress: this service does not compare clips"
+            raise validation_error("sample_type", repr(sample.sample_type[:40]), expected)
     return samples
 
 
@@ -108,39 +107,28 @@ def parse_clip(sample: SamplePayload, parts: Mapping[str, memoryview], view: str
     key = sample.trajectory.frames.key
     if key not in parts:
         raise validation_error("frames", repr(key[:60]), "the name of a file in the form")
-    frames = parse_npy_frames(parts[key], key, limits)
+    frames = parse_npy_frames(parts[key], key, limits)[None, :, None]
     instructions = validate_instructions([sample.trajectory.task], 1, limits)
-    return ClipBatch(
-        client_id="evaluate_batch_npy", instructions=instructions, view_names=(view,), frames=frames[None, :, None]
-    )
+    return ClipBatch(client_id="evaluate_batch_npy", instructions=instructions, view_names=(view,), frames=frames)
 
 
 def parse_npy_frames(content: memoryview, name: str, limits: ServeLimits) -> np.ndarray:
     """Return the frames of a .npy file, uint8 [T, H, W, 3]."""
     if bytes(content[:6]) != NPY_MAGIC or bytes(content[6:7]) not in (b"\x01", b"\x02", b"\x03"):
         raise validation_error(name[:60], "no .npy file", "a file written by NumPy")
-    length_field_bytes = 2 if content[6] == 1 else 4
-    header_start = 8 + length_field_bytes
+    header_start = 8 + (2 if content[6] == 1 else 4)  # after the field of the header's length
     header_end = header_start + int.from_bytes(content[8:header_start], "little")
     match = NPY_HEADER_PATTERN.fullmatch(bytes(content[header_start : min(header_end, header_start + 4096)]))
     if match is None:
-        raise validation_error(
-            name[:60], bytes(content[header_start : header_start + 80]), "frames as uint8 [T, H, W, 3], in C order"
-        )
-    num_frames, height, width = (int(size) for size in match.groups())
-    if not (
-        0 < num_frames <= limits.max_frames
-        and 0 < height <= limits.max_image_side
-        and 0 < width <= limits.max_image_side
-    ):
-        raise validation_error(
-            name[:60],
-            [num_frames, height, width, 3],
-            f"at most [{limits.max_frames}, {limits.max_image_side}, {limits.max_image_side}, 3]",
-        )
-    if len(content) - header_end != num_frames * height * width * 3:
-        raise validation_error(name[:60], f"{len(content) - header_end} bytes", f"{num_frames * height * width * 3}")
-    return np.frombuffer(content[header_end:], np.uint8).reshape(num_frames, height, width, 3)
+        header = bytes(content[header_start : header_start + 80])
+        raise validation_error(name[:60], header, "frames as uint8 [T, H, W, 3], in C order")
+    shape = [*map(int, match.groups()), 3]
+    max_shape = [limits.max_frames, limits.max_image_side, limits.max_image_side, 3]
+    if not all(0 < size <= max_size for size, max_size in zip(shape, max_shape, strict=True)):
+        raise validation_error(name[:60], shape, f"at most {max_shape}")
+    if len(content) - header_end != math.prod(shape):
+        raise validation_error(name[:60], f"{len(content) - header_end} bytes", f"{math.prod(shape)}")
+    return np.frombuffer(content[header_end:], np.uint8).reshape(shape)
 
 
 def build_response(outputs: list[OutputColumns], predicts_success: bool) -> dict[str, Any]:

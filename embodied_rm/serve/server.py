@@ -66,11 +66,8 @@ class HttpServer(uvicorn.Server):
 def serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, on_startup: OnStartup) -> None:
     """Serve until SIGTERM or SIGINT, or until shutdown is requested.
 
-    Args:
-        model_handle: the model and its thread.
-        config: ports, batching and limits.
-        api_key: key that every request must carry; None: no authentication.
-        on_startup: called with the URL and with a function that requests shutdown, once the server listens.
+    `api_key`: key that every request must carry; None: no authentication. `on_startup`: called with the URL and with a
+    function that requests shutdown, once the server listens.
     """
     gc.collect()
     gc.freeze()  # garbage collection of loaded modules took 0.1 s now and then
@@ -80,24 +77,21 @@ def serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, o
 
 async def _serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, on_startup: OnStartup) -> None:
     service = RewardService(model_handle, config)
-    http_server = HttpServer(
-        uvicorn.Config(
-            make_app(service, api_key),
-            host=config.host,
-            port=config.port,
-            http=limited_protocol(service.limits),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
-            timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
-        ),
-        service,
-        on_startup,
+    uvicorn_config = uvicorn.Config(
+        make_app(service, api_key),
+        host=config.host,
+        port=config.port,
+        http=limited_protocol(service.limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+        timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
     )
+    http_server = HttpServer(uvicorn_config, service, on_startup)
     grpc_server = GrpcServer(service, config, api_key) if config.grpc_port is not None else contextlib.nullcontext()
     async with service, grpc_server:
         if isinstance(grpc_server, GrpcServer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,44 +13,35 @@ import numpy as np
 from embodied_rm.client.wire import Message, encode_response
 from embodied_rm.serve.engine import InferenceEngine
 from embodied_rm.serve.image_decoding import decode_views
-from embodied_rm.serve.model_handle import ModelHandle
+from embodied_rm.serve.model_handle import ModelHandle, trim_when_idle
 from embodied_rm.serve.protocol import (
     UNKNOWN_FINGERPRINT,
-    EndHeader,
     EpisodeBatch,
+    EpisodesHeader,
     FrameRequest,
     FrameRequestHeader,
     ResetHeader,
-    ResetRequest,
     RestoreHeader,
     RestoreRequest,
     SessionRequest,
+    StatePayload,
     StepHeader,
-    StepRequest,
     fingerprint_rows,
     parse_episodes,
     parse_frames,
     parse_header,
     validate_counts,
     validate_instructions,
-    validation_error,
 )
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
-from embodied_rm.serve.request_queue import (
-    DEADLINE_MESSAGE,
-    RESET,
-    RESTORE,
-    STEP,
-    FairQueue,
-    StatePayload,
-    WorkItem,
-    WorkResult,
-)
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
+from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, STEP, FairQueue, WorkItem, WorkResult
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
 from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore, initial_outputs
-from embodied_rm.serve.trim_memory import trim_when_idle
 from embodied_rm.types import RewardOutput
+
+Handler = Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]
+"""(JSON of a request, the bytes that follow it, its deadline on the loop's clock) -> response."""
 
 
 class BatchResult(NamedTuple):
@@ -67,8 +57,7 @@ class BatchResult(NamedTuple):
 class RewardService:
     """A reward model that scores episodes of many clients. `async with service:` runs it.
 
-    Every `handle_*` takes the JSON of a request, the bytes that follow it, and its deadline on the loop's clock.
-    It raises `RequestError`.
+    Every `handle_*` is a `Handler` that raises `RequestError`.
     """
 
     def __init__(self, model_handle: ModelHandle, config: ServeConfig) -> None:
@@ -84,7 +73,7 @@ class RewardService:
             max_queue_delay_s=config.max_queue_delay_ms / 1000,
         )
         self._decode_executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
-        self.handlers: dict[str, Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]] = {
+        self.handlers: dict[str, Handler] = {
             "reset": self.handle_reset,
             "step": self.handle_step,
             "end": self.handle_end,
@@ -123,16 +112,20 @@ class RewardService:
     def check_model_name(self, name: str) -> None:
         """Raise `RequestError` for a model name that is not served here."""
         if name != self.metadata.name:
-            raise RequestError(
-                ErrorCode.MODEL_NOT_FOUND, f"model {name[:60]!r} not found, available: {self.metadata.name!r}"
-            )
+            message = f"model {name[:60]!r} not found, available: {self.metadata.name!r}"
+            raise RequestError(ErrorCode.MODEL_NOT_FOUND, message)
+
+    @property
+    def model_info(self) -> dict[str, str]:
+        """Name and version of the model, by the Open Inference Protocol."""
+        return {"model_name": self.metadata.name, "model_version": self.metadata.version}
 
     @contextmanager
     def track_request(self, endpoint: str) -> Iterator[None]:
         """Count a request on entry and on exit. Raises `RequestError` if no request is accepted now."""
         loop = asyncio.get_running_loop()
         start_s, status = loop.time(), OK_STATUS
-        self.metrics.record_accepted(endpoint)
+        self.metrics.accepted_requests.labels(endpoint).inc()
         try:
             self.check_ready()
             yield
@@ -143,11 +136,13 @@ class RewardService:
             status = ErrorCode.INTERNAL_ERROR.name.lower()
             raise
         finally:
-            self.metrics.record_response(endpoint, loop.time() - start_s, status)
+            self.metrics.requests.labels(endpoint, status).inc()
+            self.metrics.request_duration.observe(loop.time() - start_s)
 
     def to_output_columns(self, output: RewardOutput) -> OutputColumns:
         """Convert a prediction to the columns that are sent, and count it. NaN becomes `UNKNOWN_VALUE`."""
-        self.metrics.record_frames(output)
+        self.metrics.invalid_frames.inc(int((~output.valid).sum()))
+        self.metrics.ood_frames.inc(int((output.ood > 1).sum()))
         columns = {name: getattr(output, name) for name in OUTPUT_DTYPES}
         for name in ("success", "ood"):
             columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN_VALUE))
@@ -158,7 +153,7 @@ class RewardService:
         episodes = parse_episodes(header, self.limits)
         instructions = validate_instructions(header.instructions, len(episodes), self.limits)
         frames = await self._parse_frames(header, episodes, payload)
-        request = ResetRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
+        request = FrameRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
         return await self._predict(request, deadline)
 
     async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
@@ -167,12 +162,13 @@ class RewardService:
         steps = validate_counts("steps", header.steps, len(episodes))
         if min(steps) < 1:
             raise validation_error("steps", min(steps), "from 1 on: step 0 is the frame that begins an episode")
-        request = StepRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
+        request = FrameRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
         return await self._predict(request, deadline)
 
     async def handle_end(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
-        episodes = parse_episodes(parse_header(EndHeader, header_json), self.limits)
-        check_no_payload(payload)
+        episodes = parse_episodes(parse_header(EpisodesHeader, header_json), self.limits)
+        if len(payload):
+            raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} unexpected bytes after the JSON")
         return encode_response({}, {"num_ended": self.sessions.end(episodes)})
 
     async def handle_restore(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
@@ -181,28 +177,16 @@ class RewardService:
         if header.state_bytes != len(payload):
             raise validation_error("state_bytes", f"{len(payload)} bytes", f"{header.state_bytes}, as the JSON says")
         if not self.metadata.supports_restore:
-            raise RequestError(
-                ErrorCode.VALIDATION_ERROR, "state_bytes: this model's state can be neither returned nor restored"
-            )
+            message = "state_bytes: this model's state can be neither returned nor restored"
+            raise RequestError(ErrorCode.VALIDATION_ERROR, message)
         steps = validate_counts("steps", header.steps, len(episodes))
         state_rows = validate_counts("state_rows", header.state_rows, len(episodes))
-        if (
-            not 0 < header.num_state_rows <= self.limits.max_envs_per_request
-            or max(state_rows) >= header.num_state_rows
-        ):
-            raise validation_error(
-                "state_rows",
-                f"{max(state_rows)} of {header.num_state_rows}",
-                f"rows of at most {self.limits.max_envs_per_request}",
-            )
-        request = RestoreRequest(
-            episodes=episodes,
-            steps=steps,
-            fingerprints=(UNKNOWN_FINGERPRINT,) * len(episodes),
-            state_rows=state_rows,
-            num_state_rows=header.num_state_rows,
-            state=payload,
-        )
+        num_rows, max_rows = header.num_state_rows, self.limits.max_envs_per_request
+        if not max(state_rows) < num_rows <= max_rows:
+            raise validation_error("state_rows", f"{max(state_rows)} of {num_rows}", f"rows of at most {max_rows}")
+        fingerprints = (UNKNOWN_FINGERPRINT,) * len(episodes)
+        state = StatePayload(payload, num_rows, state_rows)
+        request = RestoreRequest(episodes=episodes, steps=steps, fingerprints=fingerprints, payload=state)
         self.sessions.check_restore(request)
         await (await self._run_batch(request, range(len(episodes)), deadline)).committed
         return encode_response({}, {"num_restored": len(episodes)})
@@ -215,13 +199,10 @@ class RewardService:
         if frames.images is None:
             views = decode_views(frames, self.limits)
         else:
-            decode = functools.partial(decode_views, frames, self.limits)
-            views = await asyncio.get_running_loop().run_in_executor(self._decode_executor, decode)
-        return {
-            "views": views,
-            "fingerprints": fingerprint_rows(len(episodes), frames),
-            "return_state": header.return_state,
-        }
+            loop = asyncio.get_running_loop()
+            views = await loop.run_in_executor(self._decode_executor, decode_views, frames, self.limits)
+        fingerprints = fingerprint_rows(len(episodes), frames)
+        return {"views": views, "fingerprints": fingerprints, "return_state": header.return_state}
 
     async def _predict(self, request: FrameRequest, deadline: float) -> Message:
         """Respond for every row: score the new ones, look up the others."""
@@ -234,12 +215,11 @@ class RewardService:
         if partition.new_rows:
             await (await self._run_batch(request, partition.new_rows, deadline)).committed
         for pending in dict.fromkeys(partition.pending):
-            await self._wait_until_deadline(pending, deadline)
+            await wait_until_deadline(pending, deadline)
         columns = self.sessions.cached_outputs(request)
         state_rows = self.sessions.state_rows(request.episodes, range(len(request.episodes)))
-        return self._encode_response(
-            columns, await self.engine.serialize_state(state_rows) if request.return_state else b""
-        )
+        state_bytes = await self.engine.serialize_state(state_rows) if request.return_state else b""
+        return self._encode_response(columns, state_bytes)
 
     def _encode_response(self, columns: OutputColumns, state_bytes: bytes) -> Message:
         metadata = {"model_version": self.metadata.version, "state_bytes": len(state_bytes)}
@@ -266,24 +246,17 @@ class RewardService:
         return BatchResult(columns or {}, result.state_bytes, committed)
 
     def _make_work_item(self, request: SessionRequest, row_indices: Sequence[int], deadline: float) -> WorkItem:
-        loop, is_full_request = asyncio.get_running_loop(), len(row_indices) == len(request.episodes)
-        make_item = functools.partial(
-            WorkItem,
-            client_id=request.episodes.client_id,
-            num_rows=len(row_indices),
-            deadline=deadline,
-            result=loop.create_future(),
-        )
+        is_full_request, fields = len(row_indices) == len(request.episodes), dict[str, Any]()
         if isinstance(request, RestoreRequest):
-            return make_item(
-                kind=RESTORE, restore_payload=StatePayload(request.state, request.num_state_rows, request.state_rows)
-            )
-        assert isinstance(request, FrameRequest)
-        views = request.views if is_full_request else request.views.select(np.array(row_indices))
-        make_item = functools.partial(make_item, views=views, return_state=request.return_state and is_full_request)
-        if isinstance(request, ResetRequest):
-            return make_item(kind=RESET, instructions=[request.instructions[row] for row in row_indices])
-        return make_item(kind=STEP, state_rows=self.sessions.state_rows(request.episodes, row_indices))
+            fields = {"kind": RESTORE, "restore_payload": request.payload}
+        elif isinstance(request, FrameRequest):
+            views = request.views if is_full_request else request.views.select(np.array(row_indices))
+            fields = {"views": views, "return_state": request.return_state and is_full_request}
+            if request.instructions is None:
+                fields |= {"kind": STEP, "state_rows": self.sessions.state_rows(request.episodes, row_indices)}
+            else:
+                fields |= {"kind": RESET, "instructions": [request.instructions[row] for row in row_indices]}
+        return WorkItem(client_id=request.episodes.client_id, num_rows=len(row_indices), deadline=deadline, **fields)
 
     def _output_columns(self, request: SessionRequest, result: WorkResult, num_rows: int) -> OutputColumns | None:
         if isinstance(request, RestoreRequest):
@@ -292,15 +265,11 @@ class RewardService:
             return initial_outputs(num_rows)
         return self.to_output_columns(result.output)
 
-    async def _wait_until_deadline(self, pending: asyncio.Future[None], deadline: float) -> None:
-        remaining_s = deadline - asyncio.get_running_loop().time()
-        try:
-            await asyncio.wait_for(asyncio.shield(pending), max(remaining_s, 0))
-        except TimeoutError:
-            raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None
 
-
-def check_no_payload(payload: memoryview) -> None:
-    """Raise `RequestError` for a payload that the JSON does not announce."""
-    if len(payload):
-        raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} unexpected bytes after the JSON")
+async def wait_until_deadline(pending: asyncio.Future[None], deadline: float) -> None:
+    """Wait for a result. Raises `RequestError` at the deadline."""
+    remaining_s = deadline - asyncio.get_running_loop().time()
+    try:
+        await asyncio.wait_for(asyncio.shield(pending), max(remaining_s, 0))
+    except TimeoutError:
+        raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None

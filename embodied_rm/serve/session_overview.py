@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.sessions import UNKNOWN_VALUE, SessionStatus, SessionStore
+from embodied_rm.serve.sessions import UNKNOWN_VALUE, EpisodeSession, SessionStore
 
 MAX_CLIENTS, MAX_ENVS_PER_CLIENT = 200, 64
 """Clients with the latest requests, and their first environments, that the overview lists."""
@@ -49,45 +49,48 @@ class SessionOverview(msgspec.Struct, kw_only=True):
     """Clients beyond `MAX_CLIENTS`."""
 
 
-def encode_overview(sessions: SessionStore) -> bytes:
+def encode_overview(store: SessionStore) -> bytes:
     """Return the overview as JSON."""
-    statuses = sessions.status_by_client()
-    recent_clients = sorted(statuses, key=lambda client_id: min(status.idle_s for status in statuses[client_id]))[
-        :MAX_CLIENTS
-    ]
-    clients = [client_status(name, statuses[name]) for name in recent_clients]
-    return msgspec.json.encode(SessionOverview(clients=clients, num_omitted_clients=len(statuses) - len(clients)))
+    now, sessions_by_client = store.clock(), dict[str, dict[int, EpisodeSession]]()
+    for (client_id, env_id), session in store.sessions.items():
+        sessions_by_client.setdefault(client_id, {})[env_id] = session
+    idle_s = {
+        client_id: min(now - session.last_used_s for session in sessions.values())
+        for client_id, sessions in sessions_by_client.items()
+    }
+    recent_clients = sorted(idle_s, key=idle_s.__getitem__)[:MAX_CLIENTS]
+    clients = [client_status(client_id, sessions_by_client[client_id], now) for client_id in recent_clients]
+    overview = SessionOverview(clients=clients, num_omitted_clients=len(idle_s) - len(clients))
+    return msgspec.json.encode(overview)
 
 
-def client_status(client_id: str, statuses: Sequence[SessionStatus]) -> ClientStatus:
+def client_status(client_id: str, sessions: Mapping[int, EpisodeSession], now: float) -> ClientStatus:
     """Summarize the episodes of one client."""
-    visible_statuses = sorted(statuses, key=lambda status: status.env_id)[:MAX_ENVS_PER_CLIENT]
+    envs = [
+        EnvStatus(
+            env_id=env_id,
+            episode_id=session.frame_key.episode_id,
+            step=session.frame_key.step,
+            progress=last_output(session, "progress"),
+            success=last_output(session, "success"),
+            idle_s=round(now - session.last_used_s, 1),
+        )
+        for env_id, session in sorted(sessions.items())
+    ]
     return ClientStatus(
         client_id=client_id,
-        num_envs=len(statuses),
-        max_step=max(status.frame_key.step for status in statuses),
-        mean_progress=mean_of_known([last_output(status, "progress") for status in statuses]),
-        mean_success=mean_of_known([last_output(status, "success") for status in statuses]),
-        idle_s=round(min(status.idle_s for status in statuses), 1),
-        envs=[env_status(status) for status in visible_statuses],
+        num_envs=len(envs),
+        max_step=max(env.step for env in envs),
+        mean_progress=mean_of_known([last_output(session, "progress") for session in sessions.values()]),
+        mean_success=mean_of_known([last_output(session, "success") for session in sessions.values()]),
+        idle_s=min(env.idle_s for env in envs),
+        envs=envs[:MAX_ENVS_PER_CLIENT],
     )
 
 
-def env_status(status: SessionStatus) -> EnvStatus:
-    """Summarize one episode."""
-    return EnvStatus(
-        env_id=status.env_id,
-        episode_id=status.frame_key.episode_id,
-        step=status.frame_key.step,
-        progress=last_output(status, "progress"),
-        success=last_output(status, "success"),
-        idle_s=round(status.idle_s, 1),
-    )
-
-
-def last_output(status: SessionStatus, name: str) -> float | None:
+def last_output(session: EpisodeSession, name: str) -> float | None:
     """Return an output of the last frame; None if unknown."""
-    value = UNKNOWN_VALUE if status.result is None else float(status.result.columns[name][status.result.row])
+    value = UNKNOWN_VALUE if session.result is None else float(session.result.columns[name][session.result.row])
     return None if value == UNKNOWN_VALUE else round(value, 4)
 
 

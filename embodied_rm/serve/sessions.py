@@ -20,13 +20,11 @@ from embodied_rm.serve.protocol import (
     EpisodeBatch,
     FrameKey,
     FrameRequest,
-    ResetRequest,
     RestoreRequest,
     SessionKey,
     SessionRequest,
-    StepRequest,
 )
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.state_store import StateBatch, StateRow, StateSlot
 
@@ -38,14 +36,9 @@ OutputColumns = dict[str, Array]
 """Output name -> array [N], as sent."""
 UNKNOWN_VALUE = -1.0
 """Sent in place of a value that the model does not predict."""
-OUTPUT_DTYPES = {
-    "progress": "<f4",
-    "valid": "|b1",
-    "subtask": "<i8",
-    "success": "<f4",
-    "uncertainty": "<f4",
-    "ood": "<f4",
-}
+FLOAT_DTYPE = "<f4"
+OUTPUT_DTYPES = {"progress": FLOAT_DTYPE, "valid": "|b1", "subtask": "<i8"}
+OUTPUT_DTYPES |= dict.fromkeys(("success", "uncertainty", "ood"), FLOAT_DTYPE)
 
 
 def initial_outputs(num_rows: int) -> OutputColumns:
@@ -71,19 +64,7 @@ class EpisodeSession:
     last_used_s: float
 
 
-class SessionStatus(NamedTuple):
-    """One active episode, for the overview."""
-
-    env_id: int
-    frame_key: FrameKey
-    result: CachedResult | None
-    """None: the episode was restored and not scored since."""
-    idle_s: float
-    """Seconds since the last request."""
-
-
-@dataclass
-class PendingFrame:
+class PendingFrame(NamedTuple):
     """A frame that is being scored."""
 
     frame_key: FrameKey
@@ -105,23 +86,14 @@ class SessionStore:
     """All active episodes. Used from one thread only."""
 
     def __init__(self, limits: ServeLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock = limits, clock
-        self._sessions: dict[SessionKey, EpisodeSession] = {}
+        self._limits, self.clock = limits, clock
+        self.sessions: dict[SessionKey, EpisodeSession] = {}
         self._pending: dict[SessionKey, PendingFrame] = {}
         self._deferred: deque[Callable[[], None]] = deque()
         self._last_sweep_s = clock()
 
     def __len__(self) -> int:
-        return len(self._sessions)
-
-    def status_by_client(self) -> dict[str, list[SessionStatus]]:
-        """Return client id -> its active episodes."""
-        now, statuses = self._clock(), dict[str, list[SessionStatus]]()
-        for (client_id, env_id), session in self._sessions.items():
-            statuses.setdefault(client_id, []).append(
-                SessionStatus(env_id, session.frame_key, session.result, now - session.last_used_s)
-            )
-        return statuses
+        return len(self.sessions)
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Run `callback` when the event loop is next idle, or before the next request, whichever is first."""
@@ -144,20 +116,21 @@ class SessionStore:
                     raise out_of_order_error(key, frame_key, "an earlier request for this environment is pending")
                 partition.pending.append(pending.committed)
                 continue
-            session = self._sessions.get(key)
+            session = self.sessions.get(key)
             if session is not None and session.frame_key == frame_key and session.result is not None:
-                session.last_used_s = self._clock()
-            elif isinstance(request, ResetRequest):
-                self._check_reset(key, frame_key, session)
-                partition.new_rows.append(row)
-            elif session is None or session.frame_key.episode_id < frame_key.episode_id:
+                session.last_used_s = self.clock()
+            elif request.instructions is None and (
+                session is None or session.frame_key.episode_id < frame_key.episode_id
+            ):
                 unknown_envs.append(key[1])
             else:
-                self._check_step(key, frame_key, session)
+                check_order(request, key, frame_key, session)
                 partition.new_rows.append(row)
         if unknown_envs:
             raise SessionNotFoundError(unknown_envs)
-        self._check_new_sessions(request, partition)
+        if request.instructions is not None:
+            keys = request.episodes.keys
+            self._check_capacity(sum(keys[row] not in self.sessions for row in partition.new_rows))
         return partition
 
     def mark_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> asyncio.Future[None]:
@@ -180,20 +153,20 @@ class SessionStore:
 
         `columns` is None for restored episodes: their last prediction is not known.
         """
-        now, touched_batches = self._clock(), set[StateBatch]()
+        now, touched_batches = self.clock(), set[StateBatch]()
         keys, frame_keys = request.episodes.keys, request.frame_keys
+        starts = not isinstance(request, FrameRequest) or request.instructions is not None
         for offset, row in enumerate(row_indices):
             key = keys[row]
             del self._pending[key]
-            session = self._sessions.get(key)
+            session = self.sessions.get(key)
             result = None if columns is None else CachedResult(columns, offset)
             if session is not None:
                 touched_batches.add(session.slot.move(state_batch, first_row + offset))
                 session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
-            elif not isinstance(request, StepRequest):  # a missing session of a step was ended in the meantime
-                self._sessions[key] = EpisodeSession(
-                    frame_keys[row], StateSlot(state_batch, first_row + offset), result, now
-                )
+            elif starts:  # a missing session of a step was ended in the meantime
+                slot = StateSlot(state_batch, first_row + offset)
+                self.sessions[key] = EpisodeSession(frame_keys[row], slot, result, now)
         for batch in touched_batches:
             batch.compact()
 
@@ -206,21 +179,22 @@ class SessionStore:
     def state_rows(self, episodes: EpisodeBatch, row_indices: Sequence[int]) -> list[StateRow]:
         """Return the current states of rows."""
         keys = episodes.keys
-        slots = [self._sessions[keys[row]].slot for row in row_indices]
+        slots = [self.sessions[keys[row]].slot for row in row_indices]
         return [(slot.batch.state, slot.row) for slot in slots]
 
     def cached_outputs(self, request: FrameRequest) -> OutputColumns:
         """Return the stored predictions of a request. Raises `RequestError` where a row is at another step by now."""
         results: list[CachedResult] = []
         for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
-            session = self._sessions.get(key)
+            session = self.sessions.get(key)
             if session is None or session.frame_key != frame_key or session.result is None:
                 raise out_of_order_error(key, frame_key, "it was not scored, or a later frame was")
             results.append(session.result)
         columns = results[0].columns
-        if all(result.columns is columns and result.row == row for row, result in enumerate(results)) and len(
-            results
-        ) == len(columns["progress"]):
+        is_whole_batch = len(results) == len(columns["progress"])
+        if is_whole_batch and all(
+            result.columns is columns and result.row == row for row, result in enumerate(results)
+        ):
             return columns
         return {
             name: np.array([result.columns[name][result.row] for result in results], dtype)
@@ -233,78 +207,66 @@ class SessionStore:
         ended_keys = [
             key
             for key, episode_id in zip(episodes.keys, episodes.episode_ids, strict=True)
-            if key in self._sessions and self._sessions[key].frame_key.episode_id <= episode_id
+            if key in self.sessions and self.sessions[key].frame_key.episode_id <= episode_id
         ]
         for key in ended_keys:
-            self._sessions.pop(key).slot.release()
+            self.sessions.pop(key).slot.release()
         return len(ended_keys)
 
     def check_restore(self, request: RestoreRequest) -> None:
         """Raise `RequestError` if an episode cannot be restored: it is being scored, or it is at a later step here."""
         self._run_deferred()
         for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
-            session = self._sessions.get(key)
+            session = self.sessions.get(key)
             if key in self._pending:
                 raise out_of_order_error(key, frame_key, "a request for this environment is pending")
             if session is not None and session.frame_key[:2] > frame_key[:2]:
-                raise out_of_order_error(
-                    key,
-                    frame_key,
-                    f"it is at step {session.frame_key.step} of episode {session.frame_key.episode_id} here",
-                )
-        self._check_capacity(sum(key not in self._sessions for key in request.episodes.keys))
+                place = f"step {session.frame_key.step} of episode {session.frame_key.episode_id}"
+                raise out_of_order_error(key, frame_key, f"it is at {place} here")
+        self._check_capacity(sum(key not in self.sessions for key in request.episodes.keys))
 
     def evict_idle(self) -> None:
         """End episodes that have been idle for too long."""
-        now = self._clock()
+        now = self.clock()
         if now - self._last_sweep_s < min(SWEEP_INTERVAL_S, self._limits.idle_timeout_s):
             return
         self._last_sweep_s = now
-        for key, session in list(self._sessions.items()):
+        for key, session in list(self.sessions.items()):
             if now - session.last_used_s >= self._limits.idle_timeout_s and key not in self._pending:
-                self._sessions.pop(key).slot.release()
-
-    def _check_reset(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:
-        if session is not None and session.frame_key.episode_id >= frame_key.episode_id:
-            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} has already started")
-
-    def _check_step(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession) -> None:
-        if session.frame_key.episode_id > frame_key.episode_id:
-            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} has already started")
-        if session.frame_key.step == frame_key.step:
-            raise out_of_order_error(key, frame_key, "this step was already scored with other frames")
-        if session.frame_key.step + 1 != frame_key.step:
-            raise out_of_order_error(key, frame_key, f"the next step is {session.frame_key.step + 1}")
-
-    def _check_new_sessions(self, request: FrameRequest, partition: RowPartition) -> None:
-        if isinstance(request, ResetRequest):
-            keys = request.episodes.keys
-            self._check_capacity(sum(keys[row] not in self._sessions for row in partition.new_rows))
+                self.sessions.pop(key).slot.release()
 
     def _check_capacity(self, num_new: int) -> None:
-        num_pending_new = sum(key not in self._sessions for key in self._pending)
-        if len(self._sessions) + num_pending_new + num_new > self._limits.max_sessions:
+        num_pending_new = sum(key not in self.sessions for key in self._pending)
+        if len(self.sessions) + num_pending_new + num_new > self._limits.max_sessions:
             self._last_sweep_s = -self._limits.idle_timeout_s
-            raise RequestError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                f"{self._limits.max_sessions} episodes are active already: end some",
-                retry_after_s=1.0,
-            )
+            raise overload_error(f"{self._limits.max_sessions} episodes are active already: end some")
+
+
+def check_order(request: FrameRequest, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:
+    """Raise `RequestError` unless the frame is the next one of its environment."""
+    if session is None:
+        return
+    starts, current = request.instructions is not None, session.frame_key
+    if current.episode_id > frame_key.episode_id or (starts and current.episode_id == frame_key.episode_id):
+        raise out_of_order_error(key, frame_key, f"episode {current.episode_id} has already started")
+    if starts:
+        return
+    if current.step == frame_key.step:
+        raise out_of_order_error(key, frame_key, "this step was already scored with other frames")
+    if current.step + 1 != frame_key.step:
+        raise out_of_order_error(key, frame_key, f"the next step is {current.step + 1}")
 
 
 class SessionNotFoundError(RequestError):
     """Episodes that are unknown here. The client may restore them."""
 
     def __init__(self, env_ids: Sequence[int]) -> None:
-        super().__init__(
-            ErrorCode.SESSION_NOT_FOUND,
-            f"no active episodes for {len(env_ids)} environments, among them {env_ids[0]}: reset or restore them",
-        )
+        message = f"no active episodes for {len(env_ids)} environments, among them {env_ids[0]}: reset or restore them"
+        super().__init__(ErrorCode.SESSION_NOT_FOUND, message)
         self.env_ids = tuple(env_ids)
 
 
 def out_of_order_error(key: SessionKey, frame_key: FrameKey, reason: str) -> RequestError:
     """Return the error for a frame that cannot be scored now."""
-    return RequestError(
-        ErrorCode.OUT_OF_ORDER, f"environment {key[1]}, episode {frame_key.episode_id}, step {frame_key.step}: {reason}"
-    )
+    place = f"environment {key[1]}, episode {frame_key.episode_id}, step {frame_key.step}"
+    return RequestError(ErrorCode.OUT_OF_ORDER, f"{place}: {reason}")

@@ -23,9 +23,7 @@ def validate_state(state: Mapping[str, Tensor], example_state: SubgoalState, num
     if subgoal_indices != {str(index) for index in range(len(subgoal_indices))} or not subgoal_indices:
         raise state_error("its subgoals are not numbered from 0")
     expected = {name: example_tensors[name] for name in COUNT_FIELDS}
-    expected |= {
-        f"{subgoal_index}.{name}": tensor for subgoal_index in subgoal_indices for name, tensor in model_tensors.items()
-    }
+    expected |= {f"{index}.{name}": tensor for index in subgoal_indices for name, tensor in model_tensors.items()}
     if set(state) != {*expected, INSTRUCTIONS_KEY}:
         raise state_error("it has other entries")
     for name, tensor in expected.items():

@@ -192,11 +192,8 @@ def test_messages_match_those_of_the_protobuf_compiler(tmp_path) -> None:
                 append_message(inner, depth + 1)
         is_oneof = name == "InferParameter"
         lines.extend([f"{indent}  oneof parameter_choice {{"] * is_oneof)
-        for field, (number, field_type) in INFERENCE_MESSAGES[name].items():
-            field_type = field_type.replace("map ", "map<string, ").replace(
-                "*", "repeated "
-            ) + ">" * field_type.startswith("map")
-            lines.append(f"{indent}  {field_type} {field} = {number};")
+        for number, field in enumerate(filter(None, INFERENCE_MESSAGES[name].split("; ")), 1):
+            lines.append(f"{indent}  {field} = {number};")
         lines.extend([f"{indent}  }}"] * is_oneof)
         lines.append(f"{indent}}}")
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embodied_rm.serve.protocol import StatePayload
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
-from embodied_rm.serve.request_queue import RESET, RESTORE, STEP, FairQueue, StatePayload, WorkItem
+from embodied_rm.serve.request_queue import RESET, RESTORE, STEP, FairQueue, WorkItem
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -15,8 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from embodied_rm.serve.grpc.inference import infer
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_PACKAGE, REWARD_PACKAGE, SESSION_CLASSES
-from embodied_rm.serve.http.auth import check_api_key, extract_api_key
-from embodied_rm.serve.http.info_routes import EXTENSIONS, describe_model
+from embodied_rm.serve.http.app import check_api_key, extract_api_key
+from embodied_rm.serve.http.info_routes import SERVER_METADATA, describe_model
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
@@ -26,6 +26,14 @@ RpcHandler = Callable[[Any, float], Awaitable[Any]]
 """(request, deadline) -> response."""
 MAX_METADATA_BYTES = 16 << 10
 """Bytes of a call's metadata."""
+INFO_METHODS: Mapping[str, Callable[[RewardService], dict[str, Any]]] = {
+    "ServerLive": lambda service: {"live": True},
+    "ServerReady": lambda service: {"ready": service.ready},
+    "ModelReady": lambda service: {"ready": service.ready},
+    "ServerMetadata": lambda service: SERVER_METADATA,
+    "ModelMetadata": lambda service: {k: v for k, v in describe_model(service).items() if k != "parameters"},
+}
+"""Method without inference -> the fields of its response."""
 
 
 class GrpcServer:
@@ -46,14 +54,15 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=service.limits.max_connections,
         )
-        session_methods = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
-        handlers = [
-            grpc.method_handlers_generic_handler(f"{REWARD_PACKAGE}.RewardService", session_methods),
-            grpc.method_handlers_generic_handler(
-                f"{INFERENCE_PACKAGE}.GRPCInferenceService", self._inference_methods()
-            ),
-        ]
-        self._server.add_generic_rpc_handlers(tuple(handlers))
+        handler = grpc.method_handlers_generic_handler
+        sessions = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
+        inference = {name: self._info_method(name) for name in INFO_METHODS} | {"ModelInfer": self._infer_method()}
+        self._server.add_generic_rpc_handlers(
+            (
+                handler(f"{REWARD_PACKAGE}.RewardService", sessions),
+                handler(f"{INFERENCE_PACKAGE}.GRPCInferenceService", inference),
+            )
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.port = 0
 
@@ -71,47 +80,26 @@ class GrpcServer:
 
     def _session_method(self, endpoint: str) -> grpc.RpcMethodHandler:
         async def answer(request: Any, deadline: float) -> Any:
-            header_json, blobs = await self._service.handlers[endpoint](
-                request.header, memoryview(request.body), deadline
-            )
+            handle = self._service.handlers[endpoint]
+            header_json, blobs = await handle(request.header, memoryview(request.body), deadline)
             return SESSION_CLASSES["SessionResponse"](header=header_json, body=b"".join(blobs))
 
         return self._rpc_method(SESSION_CLASSES["SessionRequest"], endpoint, answer)
 
-    def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
-        service = self._service
+    def _info_method(self, method: str) -> grpc.RpcMethodHandler:
+        async def answer(request: Any, deadline: float) -> Any:
+            if method.startswith("Model"):
+                self._service.check_model_name(request.name)
+            return INFERENCE_CLASSES[f"{method}Response"](**INFO_METHODS[method](self._service))
 
-        async def live(request: Any, deadline: float) -> Any:
-            return INFERENCE_CLASSES["ServerLiveResponse"](live=True)
+        return self._rpc_method(INFERENCE_CLASSES[f"{method}Request"], None, answer)
 
-        async def ready(request: Any, deadline: float) -> Any:
-            return INFERENCE_CLASSES["ServerReadyResponse"](ready=service.ready)
+    def _infer_method(self) -> grpc.RpcMethodHandler:
+        async def answer(request: Any, deadline: float) -> Any:
+            self._service.check_model_name(request.model_name)
+            return await infer(self._service, request, deadline)
 
-        async def model_ready(request: Any, deadline: float) -> Any:
-            service.check_model_name(request.name)
-            return INFERENCE_CLASSES["ModelReadyResponse"](ready=service.ready)
-
-        async def server(request: Any, deadline: float) -> Any:
-            return INFERENCE_CLASSES["ServerMetadataResponse"](name="embodied-rm", version="2", extensions=EXTENSIONS)
-
-        async def model(request: Any, deadline: float) -> Any:
-            service.check_model_name(request.name)
-            metadata = describe_model(service)
-            del metadata["parameters"]
-            return INFERENCE_CLASSES["ModelMetadataResponse"](**metadata)
-
-        async def infer_model(request: Any, deadline: float) -> Any:
-            service.check_model_name(request.model_name)
-            return await infer(service, request, deadline)
-
-        return {
-            "ServerLive": self._rpc_method(INFERENCE_CLASSES["ServerLiveRequest"], None, live),
-            "ServerReady": self._rpc_method(INFERENCE_CLASSES["ServerReadyRequest"], None, ready),
-            "ModelReady": self._rpc_method(INFERENCE_CLASSES["ModelReadyRequest"], None, model_ready),
-            "ServerMetadata": self._rpc_method(INFERENCE_CLASSES["ServerMetadataRequest"], None, server),
-            "ModelMetadata": self._rpc_method(INFERENCE_CLASSES["ModelMetadataRequest"], None, model),
-            "ModelInfer": self._rpc_method(INFERENCE_CLASSES["ModelInferRequest"], "infer", infer_model),
-        }
+        return self._rpc_method(INFERENCE_CLASSES["ModelInferRequest"], "infer", answer)
 
     def _rpc_method(self, request_type: Any, endpoint: str | None, handler: RpcHandler) -> grpc.RpcMethodHandler:
         """Build a method. Requests are parsed here, so that parse errors are reported like all others.
@@ -121,16 +109,13 @@ class GrpcServer:
 
         async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
             timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()
-            deadline = asyncio.get_running_loop().time() + (
-                timeout_s if remaining_s is None else min(remaining_s, timeout_s)
-            )
+            timeout_s = timeout_s if remaining_s is None else min(remaining_s, timeout_s)
+            deadline = asyncio.get_running_loop().time() + timeout_s
             try:
                 self._check_api_key(context)
                 with self._service.track_request(endpoint) if endpoint is not None else contextlib.nullcontext():
-                    response: bytes = (
-                        await handler(parse_message(request_type, content), deadline)
-                    ).SerializeToString()
-                    return response
+                    response = await handler(parse_message(request_type, content), deadline)
+                    return bytes(response.SerializeToString())
             except RequestError as raised:
                 error = raised.without_traceback()
             await abort_call(context, error)
@@ -140,10 +125,9 @@ class GrpcServer:
 
     def _check_api_key(self, context: aio.ServicerContext) -> None:
         """Raise `RequestError` for a call without the key."""
-        if self._api_key is None:
-            return
-        metadata = {key.lower(): str(value) for key, value in context.invocation_metadata() or ()}
-        check_api_key(extract_api_key(metadata), self._api_key)
+        if self._api_key is not None:
+            metadata = {key.lower(): str(value) for key, value in context.invocation_metadata() or ()}
+            check_api_key(extract_api_key(metadata), self._api_key)
 
 
 def parse_message(message_type: Any, content: bytes) -> Any:

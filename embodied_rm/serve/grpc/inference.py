@@ -16,7 +16,7 @@ from embodied_rm.serve.open_inference import (
     parse_clips,
     parse_outputs,
 )
-from embodied_rm.serve.protocol import validation_error
+from embodied_rm.serve.request_errors import validation_error
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import OUTPUT_DTYPES
 
@@ -30,25 +30,20 @@ async def infer(service: RewardService, request: Any, deadline: float) -> Any:
     output_names = parse_outputs([InferRequestedOutput(name=output.name) for output in request.outputs])
     columns = await score_clips(service, clips, deadline)
     tensor = INFERENCE_CLASSES["ModelInferResponse.InferOutputTensor"]
-    return INFERENCE_CLASSES["ModelInferResponse"](
-        model_name=service.metadata.name,
-        model_version=service.metadata.version,
-        id=request.id,
-        outputs=[
-            tensor(name=name, datatype=DATATYPE_NAMES[OUTPUT_DTYPES[name]], shape=columns[name].shape)
-            for name in output_names
-        ],
-        raw_output_contents=[columns[name].tobytes() for name in output_names],
-    )
+    response = INFERENCE_CLASSES["ModelInferResponse"](**service.model_info, id=request.id)
+    for name in output_names:
+        datatype = DATATYPE_NAMES[OUTPUT_DTYPES[name]]
+        response.outputs.append(tensor(name=name, datatype=datatype, shape=columns[name].shape))
+        response.raw_output_contents.append(columns[name].tobytes())
+    return response
 
 
 def parse_inputs(request: Any) -> Inputs:
     """Return each input with its raw bytes, if any."""
     raw_contents = [memoryview(content) for content in request.raw_input_contents]
     if raw_contents and len(raw_contents) != len(request.inputs):
-        raise validation_error(
-            "raw_input_contents", f"{len(raw_contents)} entries", f"{len(request.inputs)}, one per input"
-        )
+        expected = f"{len(request.inputs)}, one per input"
+        raise validation_error("raw_input_contents", f"{len(raw_contents)} entries", expected)
     inputs: Inputs = {}
     for index, tensor in enumerate(request.inputs):
         if tensor.name in inputs:

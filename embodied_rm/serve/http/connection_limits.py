@@ -1,20 +1,71 @@
-"""Limits on connections and headers, beyond those of uvicorn."""
+"""uvicorn's HTTP protocol with limits on connections and headers, and bodies without copies."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from embodied_rm.serve.http.body_buffer import STATE_KEY, BodyBuffer
 from embodied_rm.serve.service_config import ServeLimits
 
 MAX_HEADER_BYTES = 32 << 10
 """Bytes of request line and headers."""
 MAX_HEADERS = 100
 """Number of headers per request."""
+STATE_KEY = "body_buffer"
+"""Key of the body's buffer in the state of a request."""
 HEADERS_TOO_LARGE_STATUS = b"431 Request Header Fields Too Large"
+
+
+class BodyBuffer:
+    """The body of a request with known length, received into its final buffer. Nothing is allocated before `receive`.
+
+    uvicorn passes bodies on in chunks that the application joins: four copies of every byte. For frames of 64
+    environments that took 1 ms, a sixth of the inference time.
+    """
+
+    def __init__(self, cycle: Any, num_bytes: int) -> None:
+        """`cycle`: uvicorn's request cycle, which holds the first chunks."""
+        self.num_bytes = num_bytes
+        self._cycle, self._num_received = cycle, 0
+        self._buffer: memoryview | None = None
+        self._completed: asyncio.Future[None] | None = None
+
+    async def receive(self) -> memoryview:
+        """Allocate the buffer and wait for the body. Raises `ConnectionError` if the client disconnects."""
+        buffer = self._buffer = np.empty(self.num_bytes, np.uint8).data
+        cycle, self._cycle = self._cycle, None  # the cycle refers to this object: both would outlive the request
+        first_chunk, cycle.body = cycle.body, b""
+        cycle.flow.resume_reading()
+        try:
+            if not self.append(first_chunk):
+                self._completed = asyncio.get_running_loop().create_future()
+                await self._completed
+        finally:
+            self._buffer = None
+        return buffer
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether chunks are to be appended."""
+        return self._buffer is not None
+
+    def append(self, chunk: bytes) -> bool:
+        """Append a chunk. Returns whether the body is complete. The parser passes no more than the declared length."""
+        assert self._buffer is not None
+        end = self._num_received + len(chunk)
+        self._buffer[self._num_received : end] = chunk
+        self._num_received = end
+        if end == self.num_bytes and self._completed is not None and not self._completed.done():
+            self._completed.set_result(None)
+        return end == self.num_bytes
+
+    def abort(self) -> None:
+        """Fail the pending `receive`: the client has disconnected."""
+        if self._completed is not None and not self._completed.done():
+            self._completed.set_exception(ConnectionError("the connection broke"))
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -22,9 +73,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ServeLimits]
     _awaiting_headers = True
-    """Whether the next bytes belong to headers."""
     _num_header_bytes = 0
-    """Header bytes received so far."""
     _timer: asyncio.TimerHandle | None = None
     _body_buffer: BodyBuffer | None = None
     _headers_too_large = False

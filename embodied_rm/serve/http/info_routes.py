@@ -1,18 +1,34 @@
-"""Routes for health, metadata and metrics."""
+"""Routes for health, metadata, metrics and web pages. The pages load nothing from other hosts."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 
+from prometheus_client import generate_latest
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from embodied_rm import report
+from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
+from embodied_rm.serve import page
 from embodied_rm.serve.open_inference import describe_tensors
 from embodied_rm.serve.request_errors import ErrorCode
 from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.session_overview import encode_overview
 
-EXTENSIONS = ["binary_tensor_data", "embodied_rm_sessions"]
+SERVER_METADATA = {
+    "name": "embodied-rm",
+    "version": "2",
+    "extensions": ["binary_tensor_data", "embodied_rm_sessions"],
+}
+SECURITY_HEADERS = {"Cache-Control": "no-store", **security_headers("media-src blob:")}
+"""A video plays from browser memory (`blob:`) and is never uploaded."""
+PAGE_ASSETS = ("page.css", "page.js", "video.js", "session.js", "curve.js", "chart.js", "live.js")
+ASSET_PACKAGES = {**dict.fromkeys(PAGE_ASSETS, page.__name__), **dict.fromkeys(SHARED_ASSETS, report.__name__)}
+"""Page asset -> package that contains it."""
 
 
 def info_routes(service: RewardService) -> list[Route]:
@@ -22,35 +38,30 @@ def info_routes(service: RewardService) -> list[Route]:
         return JSONResponse({"live": True})
 
     async def ready(request: Request) -> Response:
+        if "name" in request.path_params:
+            service.check_model_name(request.path_params["name"])
         return JSONResponse({"ready": service.ready}, 200 if service.ready else ErrorCode.NOT_READY.http_status)
 
     async def server(request: Request) -> Response:
-        return JSONResponse({"name": "embodied-rm", "version": "2", "extensions": EXTENSIONS})
-
-    async def metadata(request: Request) -> Response:
-        return JSONResponse(describe_model(service))
+        return JSONResponse(SERVER_METADATA)
 
     async def model(request: Request) -> Response:
-        service.check_model_name(request.path_params["name"])
+        service.check_model_name(request.path_params.get("name", service.metadata.name))
         return JSONResponse(describe_model(service))
-
-    async def model_ready(request: Request) -> Response:
-        service.check_model_name(request.path_params["name"])
-        return await ready(request)
 
     async def health(request: Request) -> Response:  # path of Robometer's clients
         return JSONResponse({"status": "healthy"}) if service.ready else await ready(request)
 
     async def metrics(request: Request) -> Response:
-        return Response(service.metrics.to_prometheus_text(), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4")
 
     return [
         Route("/v2/health/live", live),
         Route("/v2/health/ready", ready),
         Route("/v2", server),
         Route("/v2/models/{name}", model),
-        Route("/v2/models/{name}/ready", model_ready),
-        Route("/v1/metadata", metadata),
+        Route("/v2/models/{name}/ready", ready),
+        Route("/v1/metadata", model),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
@@ -71,3 +82,35 @@ def describe_model(service: RewardService) -> dict[str, Any]:
             "supports_restore": metadata.supports_restore,
         },
     }
+
+
+def page_routes(service: RewardService) -> list[Route]:
+    """Return the routes of the web pages."""
+
+    async def scoring_page(request: Request) -> Response:
+        return asset_response("page.html", page.__name__)
+
+    async def overview_page(request: Request) -> Response:
+        return asset_response("live.html", page.__name__)
+
+    async def page_asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ASSET_PACKAGES:
+            raise HTTPException(404)
+        return asset_response(name, ASSET_PACKAGES[name])
+
+    async def sessions(request: Request) -> Response:
+        return Response(encode_overview(service.sessions), media_type="application/json", headers=SECURITY_HEADERS)
+
+    return [
+        Route("/", scoring_page),
+        Route("/live", overview_page),
+        Route("/page/{name}", page_asset),
+        Route("/v1/sessions", sessions),
+    ]
+
+
+def asset_response(name: str, package: str) -> Response:
+    """Return an asset of a page."""
+    content = files(package).joinpath(name).read_bytes()
+    return Response(content, media_type=CONTENT_TYPES[name.rpartition(".")[2]], headers=SECURITY_HEADERS)

@@ -10,11 +10,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER, TIMEOUT_HEADER
-from embodied_rm.serve.http.body_buffer import STATE_KEY
-from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.http.connection_limits import STATE_KEY
+from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
 from embodied_rm.serve.service_config import ServeLimits
 
-JSON_CONTENT_TYPE = "application/json"
 MAX_LENGTH_DIGITS = 9
 """Digits of a count in a header."""
 
@@ -38,11 +37,7 @@ class BodyBudget:
     def acquire(self, num_bytes: int) -> None:
         """Reserve bytes. Raises `RequestError` if the budget is exhausted."""
         if self.reserved_bytes + num_bytes > self._limits.max_queue_bytes:
-            raise RequestError(
-                ErrorCode.TOO_MANY_REQUESTS,
-                "the queued requests have reached the size limit",
-                retry_after_s=1.0,
-            )
+            raise overload_error("the queued requests have reached the size limit")
         self.reserved_bytes += num_bytes
 
 
@@ -63,14 +58,11 @@ def check_headers(headers: Headers, content_types: tuple[str, ...], limits: Serv
     """Return the declared length of the body, 0 if unknown. Raises `RequestError` if the body must not be read."""
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in content_types:
-        raise RequestError(
-            ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-            f"content-type is {content_type[:60] or 'missing'}, expected {' or '.join(content_types)}",
-        )
+        reason = f"content-type is {content_type[:60] or 'missing'}, expected {' or '.join(content_types)}"
+        raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, reason)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise RequestError(
-            ErrorCode.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not supported: omit content-encoding"
-        )
+        reason = "compressed bodies are not supported: omit content-encoding"
+        raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, reason)
     num_bytes = parse_count(headers, "content-length") or 0
     if num_bytes > limits.max_body_bytes:
         raise RequestError(
@@ -99,9 +91,8 @@ async def read_body(
                 reservation.grow_to(num_bytes)
                 chunks.append(chunk)
     except TimeoutError:
-        raise RequestError(
-            ErrorCode.REQUEST_TIMEOUT, f"the body did not arrive in {limits.body_timeout_s:g} s"
-        ) from None
+        reason = f"the body did not arrive in {limits.body_timeout_s:g} s"
+        raise RequestError(ErrorCode.REQUEST_TIMEOUT, reason) from None
     except (ClientDisconnect, ConnectionError):
         raise RequestError(ErrorCode.BAD_REQUEST, "the connection broke before the body was complete") from None
     return memoryview(b"".join(chunks))
@@ -113,13 +104,11 @@ def split_body(body: memoryview, headers: Headers, limits: ServeLimits) -> tuple
     header_bytes = len(body) if header_bytes is None else header_bytes
     if header_bytes > limits.max_header_kb << 10:
         raise RequestError(
-            ErrorCode.PAYLOAD_TOO_LARGE,
-            f"the JSON has {header_bytes} bytes, more than {limits.max_header_kb} KiB",
+            ErrorCode.PAYLOAD_TOO_LARGE, f"the JSON has {header_bytes} bytes, more than {limits.max_header_kb} KiB"
         )
     if header_bytes > len(body):
-        raise RequestError(
-            ErrorCode.BAD_REQUEST, f"{HEADER_LENGTH_HEADER} is {header_bytes}, but the body has {len(body)} bytes"
-        )
+        reason = f"{HEADER_LENGTH_HEADER} is {header_bytes}, but the body has {len(body)} bytes"
+        raise RequestError(ErrorCode.BAD_REQUEST, reason)
     return body[:header_bytes], body[header_bytes:]
 
 
