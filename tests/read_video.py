@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import stride_indices
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.types import Frames
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from embodied_rm.data.block_reader import iter_blocks
-from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import EpisodeSource, stride_indices
 from embodied_rm.errors import DataError
 from embodied_rm.labels.change_points import choose_segment_count, coarse_features, segment_sequence, subtask_edges
 from embodied_rm.types import Array, Episode, IntArray, Subtask

@@ -9,8 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from embodied_rm.data.issues import DataIssue
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, select_views
-from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.source import (
+    EpisodeColumns,
+    EpisodeMeta,
+    ImageSize,
+    resample_subtasks,
+    select_views,
+    stride_indices,
+)
 from embodied_rm.types import Episode, Frames, IntArray, Views
 
 

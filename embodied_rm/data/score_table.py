@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import stride_indices
 from embodied_rm.errors import DataError
 from embodied_rm.types import BoolArray, Episode, RewardOutput
 

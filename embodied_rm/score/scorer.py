@@ -11,8 +11,7 @@ from operator import itemgetter
 import numpy as np
 
 from embodied_rm.data.block_reader import iter_blocks, iter_views
-from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import EpisodeSource, stride_indices
 from embodied_rm.errors import DataError
 from embodied_rm.models.reward_model import DescribedRewardModel, InputSpec
 from embodied_rm.models.scoring import score_video

@@ -10,8 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from embodied_rm.data.source import EpisodeMeta, EpisodeSource, ImageSize
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource, ImageSize, stride_indices
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.metrics import prediction_interval
 from embodied_rm.score.score_config import ScoreConfig

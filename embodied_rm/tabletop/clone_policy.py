@@ -15,9 +15,8 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import IMITATION_DIR, POLICY_DIR, resolve_dataset, resolve_reward_model
 from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
-from embodied_rm.rl.cloning.ra_bc import progress_weights
 from embodied_rm.rl.envs.embedding_obs import embed_observations
-from embodied_rm.rl.learner.demo_pairs import DemoPairs, make_demo_pairs, save_demo_pairs
+from embodied_rm.rl.learner.demo_pairs import DemoPairs, make_demo_pairs, progress_weights, save_demo_pairs
 from embodied_rm.rl.learner.policy import save_policy
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for

@@ -21,7 +21,7 @@ from embodied_rm.annotate.proposals import (
 )
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import stride_indices
 from embodied_rm.types import Episode, Subtask
 
 EDGES = (0, 30, 70, 120)

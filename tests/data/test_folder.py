@@ -14,7 +14,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.recordings.recording import Recording, find_recording
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import stride_indices
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from painted_frames import H, W, paint_frames, psnr, read_numbers, replace_by_lfs_pointer, truncate
 from read_video import read_frames
 
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import stride_indices
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import DataError

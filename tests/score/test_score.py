@@ -13,8 +13,7 @@ from PIL import Image
 from read_video import read_frames
 from sprites import episodes
 
-from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.source import EpisodeMeta, stride_indices
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.scoring import score_episodes

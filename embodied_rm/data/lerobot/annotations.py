@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from embodied_rm.data.annotation import Annotation
 from embodied_rm.data.dataset_files import dump_json_like, read_json, write_inside
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.info import read_info
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats
 from embodied_rm.data.lerobot.v30 import episode_files, file_path, parse_meta
@@ -36,7 +35,7 @@ class LeRobotAnnotationStore:
     def __init__(self, root: Path, episode_indices: Sequence[int]) -> None:
         """Check that the dataset is v3.0 and has the columns for subtasks and success; raise `DataError` if not."""
         self._root, self._episode_indices = root, tuple(episode_indices)
-        info = read_info(root)
+        info = fmt.read_info(root)
         if info["codebase_version"] != fmt.CODEBASE_VERSION:
             raise DataError(f"{root}: is written in LeRobot's version {info['codebase_version']}")
         has_subtasks = fmt.SUBTASK_KEY in info["features"]

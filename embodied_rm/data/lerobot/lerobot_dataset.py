@@ -17,7 +17,6 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot import v21, v30
 from embodied_rm.data.lerobot.check import check_files, check_totals
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
-from embodied_rm.data.lerobot.info import read_info, video_keys
 from embodied_rm.data.lerobot.parquet import read_parquet
 from embodied_rm.data.source import EpisodeColumns, ImageSize, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
@@ -37,9 +36,9 @@ class LeRobotDataset(BaseDataset):
     def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:
         self.path = Path(path)
         self._decoder = VideoDecoder()
-        info = read_info(self.path)
+        info = fmt.read_info(self.path)
         self._features: dict[str, Any] = info["features"]
-        stored_views = video_keys(self._features)
+        stored_views = fmt.video_keys(self._features)
         if not stored_views:
             raise DataError(f"{self.path}: the dataset has no videos; features: {', '.join(self._features)}")
         views = feature_map.resolve_views(stored_views, self.path)

@@ -10,8 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from embodied_rm.errors import DataError
 from embodied_rm.rl.cloning.bc import CloneConfig, clone
-from embodied_rm.rl.cloning.ra_bc import progress_gains, progress_weights
-from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
+from embodied_rm.rl.learner.demo_pairs import make_demo_pairs, progress_gains, progress_weights
 from embodied_rm.types import Episode
 
 CURVES = st.lists(arrays(np.float32, st.integers(2, 30), elements=st.floats(0, 1, width=32)), min_size=1, max_size=4)

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from embodied_rm.data.lerobot.write import subtask_column
-from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.source import resample_subtasks, stride_indices
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
 
