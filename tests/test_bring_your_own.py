@@ -129,7 +129,7 @@ MISTAKES = {
     ),
     'side_point(state, "tray")': ('side_point(state, "try")', r"ended in KeyError: 'left_try'"),
     "0.0, height])": ("0.0, height])[None, None]", r"waypoint 0 .*\[4, 3\] here.* got float64 \[1, 4, 3\]"),
-    "- 0.02, distance(start": ("- 0.02 + np.nan, distance(start", r"a fraction of current_subtask\(\) is not finite"),
+    "start, CUBE)": ("start, CUBE) + np.nan", r"a fraction of current_subtask\(\) is not finite"),
     "return (CUBE(state) - goal(state),)": ("return ()", "the observation does not depend on the side"),
     "return (distance(now.object_position(), goal(now)) < 0.05) & (": (
         "return (",
