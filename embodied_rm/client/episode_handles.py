@@ -59,12 +59,8 @@ def step_episodes(
     except (EpisodeLostError, OutOfOrderError) as error:
         if not keep_state:
             raise
-        lost_handles = (
-            [handle for handle in handles if handle.env_id in error.env_ids]
-            if isinstance(error, EpisodeLostError)
-            else handles
-        )
-        restore_episodes(client, lost_handles)
+        lost_env_ids = error.env_ids if isinstance(error, EpisodeLostError) else env_ids
+        restore_episodes(client, [handle for handle in handles if handle.env_id in lost_env_ids])
         prediction = client.step(env_ids, episode_ids, steps, frames, return_state=keep_state)
     return prediction, make_handles(env_ids, episode_ids, steps, prediction)
 
@@ -77,17 +73,10 @@ def restore_episodes(client: RewardClient, handles: Sequence[EpisodeHandle]) -> 
     for group in handles_by_state.values():
         saved_state = group[0].saved_state
         assert saved_state is not None
-        env_ids, episode_ids, steps, state_rows = zip(
-            *((handle.env_id, handle.episode_id, handle.step, handle.state_row) for handle in group)
-        )
-        client.restore(
-            env_ids,
-            episode_ids,
-            steps,
-            state=saved_state.state,
-            num_state_rows=saved_state.num_rows,
-            state_rows=state_rows,
-        )
+        rows = ((handle.env_id, handle.episode_id, handle.step, handle.state_row) for handle in group)
+        env_ids, episode_ids, steps, state_rows = zip(*rows)
+        state, num_rows = saved_state
+        client.restore(env_ids, episode_ids, steps, state=state, num_state_rows=num_rows, state_rows=state_rows)
 
 
 def make_handles(

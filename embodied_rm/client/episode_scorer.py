@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from .reward_client import RewardClient
 
 RowIndices = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating]
 BoolArray = npt.NDArray[np.bool_]
+ENV_SUCCESS, MODEL_SUCCESS = "environment", "model"
+"""Sources of success."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +48,32 @@ class ShapingConfig:
         if not 0 < self.gamma <= 1:
             raise ValueError(f"gamma must be in (0, 1], got {self.gamma}")
         if self.score_every < 1 or self.success_patience < 1:
-            raise ValueError(
-                f"score_every and success_patience must be >= 1, got {self.score_every} and {self.success_patience}"
-            )
+            got = f"{self.score_every} and {self.success_patience}"
+            raise ValueError(f"score_every and success_patience must be >= 1, got {got}")
         if not 0 < self.success_threshold <= 1:
             raise ValueError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
         if self.progress_scale < 0 or self.uncertainty_penalty < 0:
-            raise ValueError(
-                "progress_scale and uncertainty_penalty must be >= 0, "
-                f"got {self.progress_scale} and {self.uncertainty_penalty}"
-            )
+            got = f"{self.progress_scale} and {self.uncertainty_penalty}"
+            raise ValueError(f"progress_scale and uncertainty_penalty must be >= 0, got {got}")
 
 
 class EpisodeScorer:
-    """The running episodes of N environments.
+    """The running episodes of N environments. Call `reset` for rows that were reset, and `step` after every step."""
 
-    Call `reset` for the rows that were reset, and `rows_to_score` and `step` after every step.
-    """
+    def __init__(
+        self, client: RewardClient, num_envs: int, shaping: ShapingConfig, success_source: str, success_reward: float
+    ) -> None:
+        """Ask the service whether its model predicts success and its episodes can be restored.
 
-    def __init__(self, client: RewardClient, num_envs: int, shaping: ShapingConfig) -> None:
-        """Read from the service whether its model predicts success and its episodes can be restored."""
+        Raises `ValueError` for an unknown source of success, or one that the model does not predict.
+        """
+        if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
+            raise ValueError(f"success_source must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
         parameters = client.get_metadata()["parameters"]
-        self.predicts_success: bool = parameters["predicts_success"]
+        self._uses_model, self._success_reward = success_source == MODEL_SUCCESS, success_reward
+        if self._uses_model and not parameters["predicts_success"]:
+            needs = f"success_source={MODEL_SUCCESS} needs a model that predicts success"
+            raise ValueError(f"{needs}, and this one does not predict it")
         self.num_invalid_frames = 0
         """Frames that could not be scored; they keep the potential before them."""
         self._client = client
@@ -87,38 +92,30 @@ class EpisodeScorer:
         self._set_handles(rows, handles)
         self._episodes.reset(rows, np.zeros(len(rows), np.float32))
 
-    def rows_to_score(self, ended: BoolArray, valid_transition: BoolArray) -> RowIndices:
-        """Count a step, and return the rows, of those with a valid transition, whose frames must be scored now."""
-        return self._episodes.rows_to_score(ended, valid_transition)
-
     def step(
         self,
-        rows: RowIndices,
-        frames: Frames,
-        *,
-        task_reward: npt.ArrayLike,
+        get_frames: Callable[[RowIndices], Frames],
+        env_reward: npt.ArrayLike,
         terminated: BoolArray,
         truncated: BoolArray,
-        task_success: Optional[BoolArray],
+        valid_transition: BoolArray,
     ) -> EpisodeStep:
-        """Score the frames of these rows, and return rewards and successes of all rows.
+        """Score one step, and return rewards and successes of all rows.
 
-        Args:
-            rows: int [n], rows of `rows_to_score`.
-            frames: Their frames, of the true next states.
-            task_reward: As in `EpisodeReward.step`, like the arguments that follow.
-            terminated: bool [N].
-            truncated: bool [N].
-            task_success: bool [N]; None: the successes of the model end episodes and earn `task_reward`.
+        `get_frames` returns the frames of the true next states of rows. The other arrays are [N]; a row without a valid
+        transition was reset in this step, and is not scored.
         """
-        prediction = self._score(rows, frames) if len(rows) else None
+        ended = (terminated | truncated) & valid_transition
+        rows = self._episodes.rows_to_score(ended, valid_transition)
+        prediction = self._score(rows, get_frames(rows)) if len(rows) else None
         return self._episodes.step(
             rows,
             prediction,
-            task_reward=task_reward,
+            task_reward=self._success_reward if self._uses_model else np.asarray(env_reward, np.float64),
             terminated=terminated,
             truncated=truncated,
-            task_success=task_success,
+            # The environment's own reward and ends contain its successes.
+            task_success=None if self._uses_model else np.zeros(len(terminated), bool),
         )
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from .episode_reward import EpisodeStep
-from .episode_scorer import BoolArray, EpisodeScorer, FloatArray, RowIndices, ShapingConfig
+from .episode_scorer import ENV_SUCCESS, MODEL_SUCCESS, BoolArray, EpisodeScorer, RowIndices, ShapingConfig
 from .prediction import Frames
 from .reward_client import RewardClient
 
@@ -20,7 +20,6 @@ FinalFrameGetter = Callable[[Any, Mapping[str, Any], RowIndices], Frames]
 """(environment, infos of the step, rows that ended in it) -> their last frames, before they were reset."""
 Instructions = Union[str, Sequence[str], Callable[[Any], Sequence[str]]]
 """One instruction for all rows, one per row, or a function of the environment, called after a reset: one per row."""
-ENV_SUCCESS, MODEL_SUCCESS = "environment", "model"
 SINGLE_ROW = np.zeros(1, np.int64)
 
 
@@ -34,9 +33,8 @@ def frames_from_render(view: str = "front") -> FrameGetter:
         render_output = env.render()
         if render_output is None:
             raise ValueError('render() draws nothing: make the environment with render_mode="rgb_array"')
-        images = (
-            np.stack(render_output) if isinstance(render_output, (list, tuple)) else np.asarray(render_output)[None]
-        )
+        is_batch = isinstance(render_output, (list, tuple))
+        images = np.stack(render_output) if is_batch else np.asarray(render_output)[None]
         return {view: images[rows]}
 
     return get_frames
@@ -98,7 +96,6 @@ class LearnedReward(VectorWrapper):
         """
         super().__init__(env)
         self._autoreset_mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        check_success_source(success_source)
         if success_source == MODEL_SUCCESS and self._autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
                 f"success_source={MODEL_SUCCESS} ends episodes, and this environment resets them itself "
@@ -110,13 +107,9 @@ class LearnedReward(VectorWrapper):
                 "this environment resets an ended row within the step (SAME_STEP), so its frames after the step are "
                 "those of the next episode: pass get_final_frames=..., which returns the frames before the reset"
             )
-        self.scorer = EpisodeScorer(client, env.num_envs, shaping)
-        check_predicts_success(self.scorer, success_source)
-        self._get_frames = get_frames
-        self._get_final_frames = get_final_frames
+        self.scorer = EpisodeScorer(client, env.num_envs, shaping, success_source, success_reward)
+        self._get_frames, self._get_final_frames = get_frames, get_final_frames
         self._instructions = instructions
-        self._success_source = success_source
-        self._success_reward = success_reward
         self._needs_reset = np.zeros(env.num_envs, bool)
 
     def reset(self, *, seed: Any = None, options: Optional[dict[str, Any]] = None) -> Any:
@@ -135,11 +128,11 @@ class LearnedReward(VectorWrapper):
         was_reset = self._needs_reset
         valid_transition = ~was_reset
         ended = (terminated | truncated) & valid_transition
-        rows = self.scorer.rows_to_score(ended, valid_transition)
-        frames = self._next_frames(rows, ended, observation, infos) if len(rows) else {}
-        step = step_scorer(
-            self.scorer, rows, frames, reward, terminated, truncated, self._success_source, self._success_reward
-        )
+
+        def next_frames(rows: RowIndices) -> Frames:
+            return self._next_frames(rows, ended, observation, infos)
+
+        step = self.scorer.step(next_frames, reward, terminated, truncated, valid_transition)
         learned_reward = np.where(valid_transition, step.reward, 0.0)
         infos = {**infos, **step_infos(step), "valid_transition": valid_transition}
         if self._autoreset_mode is AutoresetMode.NEXT_STEP:
@@ -194,13 +187,8 @@ class SingleLearnedReward(gym.Wrapper):
         `get_frames` gets observations with a batch axis of size 1.
         """
         super().__init__(env)
-        check_success_source(success_source)
-        self.scorer = EpisodeScorer(client, 1, shaping)
-        check_predicts_success(self.scorer, success_source)
-        self._get_frames = get_frames
-        self._instruction = instruction
-        self._success_source = success_source
-        self._success_reward = success_reward
+        self.scorer = EpisodeScorer(client, 1, shaping, success_source, success_reward)
+        self._get_frames, self._instruction = get_frames, instruction
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset the environment and open an episode."""
@@ -213,65 +201,21 @@ class SingleLearnedReward(gym.Wrapper):
     def step(self, action: Any) -> Any:
         """Step the environment, and return its results with the learned reward."""
         observation, reward, terminated, truncated, infos = self.env.step(action)
-        ended = np.array([terminated or truncated])
-        rows = self.scorer.rows_to_score(ended, np.ones(1, bool))
-        frames = self._get_frames(self.env, add_batch_axis(observation), SINGLE_ROW) if len(rows) else {}
-        flags = np.array([terminated], bool), np.array([truncated], bool)
-        step = step_scorer(
-            self.scorer, rows, frames, [float(reward)], *flags, self._success_source, self._success_reward
-        )
+
+        def next_frames(rows: RowIndices) -> Frames:
+            return self._get_frames(self.env, add_batch_axis(observation), rows)
+
+        flags = np.array([terminated], bool), np.array([truncated], bool), np.ones(1, bool)
+        step = self.scorer.step(next_frames, [float(reward)], *flags)
         is_success = bool(step.transitions.is_success[0])
-        step_info = {name: column[0] for name, column in step_infos(step).items()}
-        return (
-            observation,
-            float(step.reward[0]),
-            terminated or is_success,
-            truncated and not is_success,
-            {**infos, **step_info},
-        )
+        infos = {**infos, **{name: column[0] for name, column in step_infos(step).items()}}
+        learned_reward = float(step.reward[0])
+        return observation, learned_reward, terminated or is_success, truncated and not is_success, infos
 
     def close(self) -> None:
         """Close the environment and delete its episode from the service; the client stays open."""
         self.scorer.end()
         super().close()
-
-
-def step_scorer(
-    scorer: EpisodeScorer,
-    rows: RowIndices,
-    frames: Frames,
-    env_reward: Any,
-    terminated: BoolArray,
-    truncated: BoolArray,
-    success_source: str,
-    success_reward: float,
-) -> EpisodeStep:
-    """Step the scorer with the task reward and the success of `success_source`."""
-    uses_model = success_source == MODEL_SUCCESS
-    task_reward: FloatArray = np.asarray(env_reward, np.float64)
-    return scorer.step(
-        rows,
-        frames,
-        task_reward=success_reward if uses_model else task_reward,
-        terminated=terminated,
-        truncated=truncated,
-        # The environment's own reward and ends contain its successes.
-        task_success=None if uses_model else np.zeros(len(task_reward), bool),
-    )
-
-
-def check_success_source(success_source: str) -> None:
-    """Raise `ValueError` for an unknown source of success."""
-    if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
-        raise ValueError(f"success_source must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
-
-
-def check_predicts_success(scorer: EpisodeScorer, success_source: str) -> None:
-    """Raise `ValueError` if the model must predict success and does not."""
-    if success_source == MODEL_SUCCESS and not scorer.predicts_success:
-        raise ValueError(
-            f"success_source={MODEL_SUCCESS} needs a model that predicts success, and this one does not predict it"
-        )
 
 
 def step_infos(step: EpisodeStep) -> dict[str, Any]:

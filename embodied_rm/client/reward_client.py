@@ -12,12 +12,7 @@ from typing import Any, Optional
 import httpx
 import numpy as np
 
-from .client_errors import (
-    EpisodeLostError,
-    OutOfOrderError,
-    ServiceError,
-    ServiceUnavailableError,
-)
+from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
 from .prediction import Frames, RewardPrediction
 from .wire import (
     BINARY_CONTENT_TYPE,
@@ -93,8 +88,7 @@ class RewardClient:
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata of the model: name, version, views and capabilities."""
-        response_json = json.loads(self._send("GET", "/v1/metadata").content)
-        return dict(response_json)
+        return dict(json.loads(self._send("GET", "/v1/metadata").content))
 
     def reset(
         self,
@@ -157,14 +151,8 @@ class RewardClient:
         state_rows: Sequence[int],
     ) -> None:
         """Restore episodes: environment i gets row `state_rows[i]` of the `num_state_rows` rows of `state`."""
-        header = self._header(
-            env_ids,
-            episode_ids,
-            steps=list(steps),
-            num_state_rows=num_state_rows,
-            state_rows=list(state_rows),
-            state_bytes=len(state),
-        )
+        fields = {"steps": list(steps), "num_state_rows": num_state_rows, "state_rows": list(state_rows)}
+        header = self._header(env_ids, episode_ids, **fields, state_bytes=len(state))
         self._post("restore", encode_request(header, [state]))
 
     def _header(self, env_ids: Sequence[int], episode_ids: Sequence[int], **fields: Any) -> dict[str, Any]:
@@ -175,9 +163,8 @@ class RewardClient:
         shape, blobs = encode_frames(frames)
         request_header = {**header, "views": list(frames), "frames": {"shape": shape, "view_major": True}}
         response = self._post(endpoint, encode_request(request_header, blobs))
-        metadata, columns, trailing_bytes = decode_response(
-            response.content, int(response.headers[HEADER_LENGTH_HEADER])
-        )
+        header_length = int(response.headers[HEADER_LENGTH_HEADER])
+        metadata, columns, trailing_bytes = decode_response(response.content, header_length)
         for name in ("success", "ood"):
             columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
         return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state_bytes"] else None)
@@ -188,8 +175,8 @@ class RewardClient:
             "Content-Type": BINARY_CONTENT_TYPE,
             HEADER_LENGTH_HEADER: str(len(header_json)),
             TIMEOUT_HEADER: str(int(self._request_timeout_s * 1000)),
+            "Content-Length": str(len(header_json) + sum(map(len, blobs))),
         }
-        headers["Content-Length"] = str(len(header_json) + sum(map(len, blobs)))
         return self._send("POST", f"/v1/{endpoint}", [header_json, *blobs], headers)
 
     def _send(
