@@ -48,12 +48,8 @@ def piecewise_progress(spans: Sequence[SubtaskSpan], levels: npt.ArrayLike, incr
     """Interpolate progress inside spans in order of time; float32 [T] in [0, 1].
 
     Inside a finished span, progress rises from the level of its subtask to that of the next one, in proportion to the
-    increments. Inside an unfinished span it stays at the level of its subtask. It is constant between spans.
-
-    Args:
-        spans: Spans in order of time.
-        levels: Progress at the start of each of K subtasks and at the end, [K + 1], rising from 0 to 1.
-        increments: Change from the previous frame, > 0, [T].
+    increments (> 0, [T]). Inside an unfinished span it stays at the level of its subtask. It is constant between
+    spans. `levels` [K + 1] rise from 0 to 1: the progress at the start of each of K subtasks, and at the end.
     """
     levels, cumulative = np.asarray(levels, np.float64), np.cumsum(increments, dtype=np.float64)
     progress = np.zeros(len(cumulative))

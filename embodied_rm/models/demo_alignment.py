@@ -62,14 +62,10 @@ class Alignment:
 def forward_filter_step(
     belief: Tensor, max_belief: Tensor, keyframes: Tensor, progress: Tensor, embedding: Tensor
 ) -> Alignment:
-    """Advance the forward filter by one frame.
+    """Advance the forward filter by one frame with embeddings [N, width].
 
-    Args:
-        belief: Probability of each keyframe before, [N, R].
-        max_belief: Largest probability of each keyframe before, [N, R].
-        keyframes: Embeddings of the demonstration, [N, R, width].
-        progress: Progress of the keyframes, [N, R].
-        embedding: Embeddings of the new frame, [N, width].
+    The fields of `Alignment` before the frame are `belief` and `max_belief`. The demonstration has keyframe embeddings
+    [N, R, width] and progress [N, R].
     """
     predicted = belief @ transition_matrix(belief.shape[1]).to(belief)
     scale = (EMISSION_TEMPERATURE * median_step_distance(keyframes))[:, None]

@@ -53,15 +53,10 @@ def fuse_perspectives(
     error: Array,
     reference_potential: Array | None,
 ) -> FusedPotential:
-    """Compute the next potential of N rows.
+    """Compute the next potential of N rows from the carried potential and its expected error.
 
-    Args:
-        kind: How the perspectives are fused.
-        previous: Carried potential [N].
-        previous_error: Expected error of the carried potential [N].
-        hops: [A, N]: hops from the previous frame, the first frame and, if given, the goal.
-        error: Expected error of the potential relative to the first frame [N].
-        reference_potential: Potential along the demonstration [N]; None without one.
+    `hops` [A, N] are from the previous frame, the first frame and, if given, the goal. `error` is the expected one of
+    the potential relative to the first frame. `reference_potential` is that along the demonstration; None without one.
     """
     anchors: tuple[npt.ArrayLike, ...] = (previous, FIRST_POTENTIAL, GOAL_POTENTIAL)
     named_hops = zip(("incremental", "forward", "backward"), anchors, hops, strict=False)

@@ -298,9 +298,8 @@ class ProgressNet(nn.Module):
     def _embed_views(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """Embed the frames of `views`; only visible images are read.
 
-        Returns:
-            Embeddings [N, width], leave-one-out embeddings [N, V, width] (None if no frame has three views), and bool
-            [N]: whether any view is visible.
+        Returns embeddings [N, width], leave-one-out embeddings [N, V, width] (None if no frame has three views), and
+        bool [N]: whether any view is visible.
         """
         for name in views.names:
             if name not in self.config.views:

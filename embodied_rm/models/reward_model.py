@@ -85,7 +85,7 @@ def check_reset(
     if any(count != len(views) for count in counts.values()):
         given = ", ".join(f"{count} {name}s" for name, count in counts.items())
         label = " and ".join(counts)
-        raise UserError(f"reset needs one {label} per environment: got views of {len(views)} environments, {given}")
+        raise UserError(f"reset needs one {label} per environment: got views of {len(views)}, {given}")
 
 
 def check_step(state: RewardState, views: Views) -> None:

@@ -25,18 +25,11 @@ def score_episodes(
     goals: Sequence[Episode] | None = None,
     references: Sequence[Episode] | None = None,
 ) -> list[RewardOutput]:
-    """Score every frame of every episode, exactly as the model does online.
+    """Score every frame of every episode, exactly as the model does online; one prediction per episode.
 
-    An instruction with several subgoals is scored by `SubgoalRewardModel`.
-
-    Args:
-        model: The reward model.
-        episodes: The episodes; views and sizes may differ between them.
-        goals: The last frame of `goals[i]` is the goal image of `episodes[i]`.
-        references: `references[i]` is the demonstration for `episodes[i]`; its views are those of the episode.
-
-    Returns:
-        One prediction per episode, with one row per frame.
+    Views and sizes may differ between episodes. An instruction with several subgoals is scored by
+    `SubgoalRewardModel`. The last frame of `goals[i]` is the goal image of `episodes[i]`, and `references[i]` is its
+    demonstration, with the same views.
     """
     if isinstance(model, VideoRewardModel):
         return [model.score_video(episode.instruction, [episode_views(episode)]) for episode in episodes]

@@ -50,8 +50,8 @@ def adapt(
     """Learn the task of demonstrations and save the model under `<run>/checkpoint`; return it in eval mode.
 
     Args:
-        demonstrations: Episodes with annotated subtasks or progress, also the same one with several instructions. The
-            first one must not be known to have failed.
+        demonstrations: Episodes with annotated subtasks or progress (else `DataError`), also the same one with several
+            instructions. The first one must not be known to have failed.
         config: Configuration of training.
         run: Run folder.
         reporter: Receives progress and tables.
@@ -60,10 +60,6 @@ def adapt(
             forgetting of failures and of discriminative words.
         negative_instructions: Instructions that no demonstration fulfils.
         init_metadata: Training data of `init_net`, from its checkpoint.
-
-    Raises:
-        DataError: If a demonstration has neither annotated subtasks nor progress.
-        UserError: If the first one is known to have failed, or `init_net` is an exported model.
     """
     if config.lora_rank and not config.train_image_encoder:
         raise UserError("train_image_encoder=false freezes the image tower, which lora_rank trains: set one of them")

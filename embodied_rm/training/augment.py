@@ -57,11 +57,7 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Warp position and color of images uint8 [B, M, V, H, W, 3], equally for all frames of a view.
-
-    Returns:
-        float32 [B, M, V, 3, H, W] in about the same value range.
-    """
+    """Warp position and color of images uint8 [B, M, V, H, W, 3], equally per view, to float32 [B, M, V, 3, H, W]."""
     B, M, V, H, W, C = frames.shape
     angle, scale = config.rotation * _uniform(generator, B, V), 1 + config.zoom * _uniform(generator, B, V)
     matrix = torch.zeros(B, V, 2, 3)
@@ -118,17 +114,11 @@ def drop_views(present: Tensor, config: AugmentConfig, generator: torch.Generato
 def spoof_goal_images(
     images: Tensor, visible: Tensor, frame_index: Tensor, config: AugmentConfig, generator: torch.Generator
 ) -> Tensor:
-    """Replace one view of some episodes by its goal image from some frame on, in place.
+    """Replace one view of some episodes by its goal image from some frame on, in place, in images [B, M, V, ...].
 
     Half of the replacements begin at the first frame, the others before the last. Episodes need two or more visible
-    views in every frame: a single view cannot be recognized as spoofed.
-
-    Args:
-        images: Images [B, M, V, ...]; the last one of M is the goal.
-        visible: bool [B, M, V].
-        frame_index: Frames of the other images, int64 [B, M - 1].
-        config: Strength of augmentation.
-        generator: Random generator.
+    views in every frame: a single view cannot be recognized as spoofed. The last of M images is the goal;
+    `frame_index` [B, M - 1] are the frames of the others.
     """
     if config.goal_image_spoof_prob == 0:
         return images

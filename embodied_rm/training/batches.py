@@ -57,15 +57,10 @@ class LabeledBatchSampler:
         word_replacement_prob: float = 0.0,
         replacement_words: Sequence[str] = (),
     ) -> None:
-        """Create a sampler.
+        """Create a sampler of episodes with images of one size; `views` names the V axis.
 
-        Args:
-            episodes: Episodes with images of one size.
-            views: Names of the V axis.
-            replay_episodes: Episodes that fill half of every batch, if there are any.
-            negative_instructions: Further instructions of the first episode's task that no episode fulfils.
-            word_replacement_prob: Probability that a word is replaced, see `InstructionAugmenter`.
-            replacement_words: Replacements.
+        `replay_episodes` fill half of every batch, if there are any. `negative_instructions` are further ones of the
+        first episode's task that no episode fulfils. The last two arguments are those of `InstructionAugmenter`.
         """
         all_episodes, self.views = [*episodes, *replay_episodes], tuple(views)
         self.episodes = share_instructions(all_episodes)
@@ -90,14 +85,10 @@ class LabeledBatchSampler:
         rank_pools: Sequence[IntArray] | None = None,
         visible_rows: slice = slice(None),
     ) -> LabeledBatch:
-        """Sample a batch.
+        """Sample a batch of `num_timesteps` frames per episode, without the goal image.
 
-        Args:
-            batch_size: Number of episodes.
-            num_timesteps: Number of frames per episode, without the goal image.
-            rng: Random generator.
-            rank_pools: Episode indices per process from which its part of the batch and its goals are drawn; None: all.
-            visible_rows: Rows whose images are loaded; the others are 0.
+        `rank_pools`: episode indices per process, from which its part of the batch and its goals are drawn; None: all.
+        Only the rows `visible_rows` have images; the others are 0.
         """
         pools = self._sample_rows(batch_size, rng, self._pools if rank_pools is None else rank_pools)
         rows = np.concatenate(pools)

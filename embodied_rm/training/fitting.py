@@ -12,7 +12,7 @@ import torch
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.labels.labeled_episode import label
-from embodied_rm.labels.schemes import Labeler, LabelScheme, select_schemes
+from embodied_rm.labels.schemes import Labeler, select_schemes
 from embodied_rm.logs import open_logger
 from embodied_rm.models import lora
 from embodied_rm.models.encoders import resize_episode
@@ -144,18 +144,16 @@ def make_labelers(config: TrainConfig) -> dict[str, Labeler]:
 def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) -> dict[str, object]:
     """Return the rows of the table that is reported before training."""
     height, width = net.config.encoder.image_size
-    schemes = select_schemes(config.label_schemes).items()
+    loss_terms = {
+        f"labels: {name}": ", ".join(f"{LOSS_WEIGHTS[term]:g} {term}" for term in scheme.loss_terms)
+        for name, scheme in select_schemes(config.label_schemes).items()
+    }
     return {
         "tower": f"{config.tower} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
         "episodes": num_episodes,
         "batch": f"{config.batch_size} episodes x {config.frames_per_episode} frames",
-        **{f"labels: {name}": format_loss_terms(scheme) for name, scheme in schemes},
+        **loss_terms,
         "schedule": f"{config.steps} steps" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
-
-
-def format_loss_terms(scheme: LabelScheme) -> str:
-    """Format the loss terms of a scheme with their weights."""
-    return ", ".join(f"{LOSS_WEIGHTS[term]:g} {term}" for term in scheme.loss_terms)

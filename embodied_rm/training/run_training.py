@@ -40,14 +40,10 @@ def train(
         config: Configuration of training.
         run: Run folder.
         reporter: Receives progress and tables.
-        held_out: Episodes that must not be trained on.
+        held_out: Episodes that must not be trained on, nor others with their initial scenes: `DataError`.
         init_net: Model to continue from, see `warm_start`. None: random weights.
         init_metadata: Training data of `init_net`, from its checkpoint.
         execution: Processes and streaming; None: one process with all episodes in memory.
-
-    Raises:
-        DataError: If there are no episodes, one has no true progress, or one is held out or shares its initial scene
-            with a held-out one.
     """
     all_episodes = list(episodes)
     if not all_episodes:

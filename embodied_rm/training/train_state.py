@@ -83,11 +83,7 @@ class TrainState:
     def update(self, losses: Iterable[Tensor], learning_rate: float, group: DistContext = SINGLE_PROCESS) -> float:
         """Take one optimizer step on the summed gradients of all losses (microbatches, one by one) of all processes.
 
-        Returns:
-            The gradient norm before clipping.
-
-        Raises:
-            UserError: If a loss is not finite; the weights are unchanged.
+        Returns the gradient norm before clipping. `UserError` if a loss is not finite; the weights are unchanged.
         """
         self.module.zero_grad(set_to_none=True)
         for loss in losses:

@@ -155,7 +155,7 @@ def test_evaluate_reports_it_among_the_baselines(folder, tmp_path):
 
 def test_invalid_lengths_and_folders_raise(folder, tmp_path):
     model = make(folder)
-    with pytest.raises(UserError, match="views of 3 environments, 1 instructions"):
+    with pytest.raises(UserError, match="views of 3, 1 instructions"):
         model.reset(make_clip()[0], SENTENCES[:1])
     with pytest.raises(UserError, match="views of 1 environments, got 3"):
         model.step(model.reset(make_clip(1, n=1)[0], SENTENCES[:1]), make_clip()[0])

@@ -36,16 +36,8 @@ class LocalChat(BatchedChat):
     ) -> None:
         """Load the model, its processor and its tokenizer; all weights are safetensors.
 
-        Args:
-            folder: Folder of all files.
-            device: Device of torch.
-            dtype: Key of `WEIGHT_DTYPES`.
-            attn_implementation: One of `ATTENTION_IMPLEMENTATIONS`.
-            batch_size: Number of queries per forward pass.
-            pixel_limits: Minimum and maximum number of pixels per image. None: the processor's own limits.
-
-        Raises:
-            CheckpointError: If the folder does not hold such a model; the message names the folder.
+        `pixel_limits`: minimum and maximum number of pixels per image; None: the processor's own. `batch_size`:
+        queries per forward pass. `CheckpointError` if the folder does not hold such a model.
         """
         self.folder, self.batch_size = folder, batch_size
         self.processor: Any

@@ -80,11 +80,6 @@ def before_and_current_parts(header: str, before: MultiViewFrame, context: Episo
     return [*view_parts(header, before, names), *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names)]
 
 
-def first_and_current_parts(context: EpisodeContext) -> list[ContentPart]:
-    """Return the first and the current frame."""
-    return before_and_current_parts(prompts.FIRST_FRAME_HEADER, context.first, context)
-
-
 def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES) -> list[ContentPart]:
     """Return up to `max_frames` timesteps of the video so far, the current one last."""
     parts: list[ContentPart] = [prompts.HISTORY_HEADER]
@@ -143,7 +138,8 @@ class ProgressQuestion(Question):
     max_tokens: int = 32
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        return (make_query(context, first_and_current_parts(context), self.question, max_tokens=self.max_tokens),)
+        image_parts = before_and_current_parts(prompts.FIRST_FRAME_HEADER, context.first, context)
+        return (make_query(context, image_parts, self.question, max_tokens=self.max_tokens),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         progress = parse.progress(answers[0].text or "")
@@ -158,7 +154,8 @@ class CompletionQuestion(Question):
     use_logprobs: bool = False
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        choices, image_parts = YES_NO_CHOICES if self.use_logprobs else (), first_and_current_parts(context)
+        image_parts = before_and_current_parts(prompts.FIRST_FRAME_HEADER, context.first, context)
+        choices = YES_NO_CHOICES if self.use_logprobs else ()
         return (make_query(context, image_parts, prompts.COMPLETION_QUESTION, max_tokens=8, choices=choices),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:

@@ -72,11 +72,7 @@ def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads:
 
 
 def split_qkv(qkv: Tensor, num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    """Split a matrix that holds for each group its queries, its key and its value.
-
-    Returns:
-        "q", "k" and "v" -> weights [number of heads or groups * head size, width].
-    """
+    """Split a matrix of the queries, key and value of each group into "q", "k" and "v", [heads * head size, width]."""
     group_size = num_heads // num_kv_heads + 2
     by_group = qkv.unflatten(0, (num_kv_heads, group_size, -1))
     parts = {"q": by_group[:, :-2], "k": by_group[:, -2], "v": by_group[:, -1]}

@@ -68,11 +68,8 @@ class _PickleMachine:
 def read_torch_file(path: Path) -> Any:
     """Read the object in a file of `torch.save`, in the zip format of torch 1.6 or later.
 
-    Returns:
-        Containers of tensors, numbers and text. Other objects are `UnresolvedObject`.
-
-    Raises:
-        CheckpointError: If the file cannot be read; the message names the file and the reason.
+    Returns containers of tensors, numbers and text; other objects are `UnresolvedObject`. `CheckpointError` if the
+    file cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
