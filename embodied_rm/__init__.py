@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embodied_rm.api.clip_output import ClipOutput
-    from embodied_rm.api.datasets import open_dataset
     from embodied_rm.api.learned_reward import LearnedReward
-    from embodied_rm.api.load_model import load_reward_model
     from embodied_rm.api.policies import clone, refine
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
+    from embodied_rm.api.sources import load_reward_model, open_dataset
     from embodied_rm.api.train_model import train
     from embodied_rm.errors import CheckpointError, DataError, UserError
     from embodied_rm.rewards.reward_config import RewardConfig
@@ -39,8 +38,8 @@ EXPORTS = {
     "UserError": "embodied_rm.errors",
     "Views": "embodied_rm.types",
     "clone": "embodied_rm.api.policies",
-    "load_reward_model": "embodied_rm.api.load_model",
-    "open_dataset": "embodied_rm.api.datasets",
+    "load_reward_model": "embodied_rm.api.sources",
+    "open_dataset": "embodied_rm.api.sources",
     "refine": "embodied_rm.api.policies",
     "train": "embodied_rm.api.train_model",
 }

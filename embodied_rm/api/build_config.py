@@ -12,14 +12,9 @@ ConfigT = TypeVar("ConfigT")
 
 
 def build_config(config_class: type[ConfigT], keys: Mapping[str, Any]) -> ConfigT:
-    """Make a configuration from its keys, as a command makes it from `key=value`.
+    """Make a configuration from its keys, as a command makes it from `key=value`; `UserError` for an unknown key.
 
-    Args:
-        config_class: A dataclass of defaults; it checks its own values.
-        keys: Key -> value. A key of a nested configuration may be given with a mapping, `{"gamma": 0.99}`.
-
-    Raises:
-        UserError: For a key that there is not, with the nearest one, and for a value that the class refuses.
+    A key of a nested configuration may be given with a mapping, `{"gamma": 0.99}`.
     """
     hints = get_type_hints(config_class)
     known = {field.name: hints[field.name] for field in fields(config_class)}  # type: ignore[arg-type]

@@ -27,15 +27,9 @@ class ClipOutput(RewardOutput):
 
 
 def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str] | None) -> Episode:
-    """Check frames and an instruction, and make an episode of them.
+    """Make an episode of frames, uint8 [T, H, W, 3] or a view name -> such an array, after checks by `UserError`.
 
-    Args:
-        frames: uint8 [T, H, W, 3], or a view name -> such an array, of one length.
-        instruction: A sentence.
-        known_views: The views that the model knows, its first one being that of an array without a name; None: any.
-
-    Raises:
-        UserError: For another type, shape or dtype, an unknown view, or an empty instruction.
+    The first of `known_views` is the name of an array without one; None: the model knows any view.
     """
     if not isinstance(instruction, str) or not instruction.strip():
         raise UserError(f"instruction must be a sentence, got {instruction!r}")
@@ -67,11 +61,6 @@ def done_frames(output: RewardOutput, threshold: float, patience: int) -> BoolAr
     """Return bool [T]: whether success was predicted in `patience` consecutive frames, now or before.
 
     The rule is that of `EpisodeReward`, which ends the episodes of a training.
-
-    Args:
-        output: The output for the T frames of a clip.
-        threshold: Success probability from which a frame counts, in (0, 1].
-        patience: At least 1.
     """
     streak, reached = np.zeros(1, np.int64), np.zeros(len(output), np.bool_)
     predicted = (output.success >= threshold)[:, None]

@@ -12,12 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from embodied_rm.api.local_client import LocalClient
 from embodied_rm.client.episode_scorer import ShapingConfig
-from embodied_rm.client.learned_reward import (
-    FinalFrameGetter,
-    FrameGetter,
-    SingleLearnedReward,
-    frames_from_render,
-)
+from embodied_rm.client.learned_reward import FinalFrameGetter, FrameGetter, SingleLearnedReward, frames_from_render
 from embodied_rm.client.learned_reward import LearnedReward as VectorLearnedReward
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
@@ -76,40 +71,27 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     """
     config = ShapingConfig(gamma=gamma, **shaping)
     client: Any = LocalClient(model, config.success_threshold, config.success_patience)
-    frame_getter = default_frame_getter(env, model) if get_frames is None else get_frames
-    if get_frames is None and get_final_frames is None and frame_getter is frames_from_render_views:
-        get_final_frames = final_frames_from_infos
+    if get_frames is None:
+        get_frames = default_frame_getter(env, model)
+        if get_final_frames is None and get_frames is frames_from_render_views:
+            get_final_frames = final_frames_from_infos
+    options: dict[str, Any] = {"get_frames": get_frames, "success_source": success_source}
     if isinstance(env, VectorEnv):
         wrapped = VectorLearnedReward(
-            env,
-            client,
-            config,
-            get_frames=frame_getter,
-            instructions=instruction,
-            success_source=success_source,
-            get_final_frames=get_final_frames,
+            env, client, config, instructions=instruction, get_final_frames=get_final_frames, **options
         )
         source = "model" if success_source == "model" else "simulator"
-        wrapped.reward_spec = RewardSpec(  # type: ignore[attr-defined]
-            model=model,
-            config=RewardConfig(success_source=source, **shaping),
-            gamma=gamma,
-            instructions=instruction,
-        )
+        reward_config = RewardConfig(success_source=source, **shaping)
+        spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
+        wrapped.reward_spec = spec  # type: ignore[attr-defined]
         return wrapped
     if not (isinstance(instruction, str) or callable(instruction)):
         raise UserError(f"one environment takes one instruction, got {instruction!r}")
-    return SingleLearnedReward(
-        env, client, config, get_frames=frame_getter, instruction=instruction, success_source=success_source
-    )
+    return SingleLearnedReward(env, client, config, instruction=instruction, **options)
 
 
 def default_frame_getter(env: gym.Env | VectorEnv, model: DescribedRewardModel) -> FrameGetter:
-    """Return how the environment's frames are read.
-
-    Raises:
-        UserError: When the environment has no `render_views` and was made without `render_mode="rgb_array"`.
-    """
+    """Return how the environment's frames are read. Raises `UserError` for one that draws nothing."""
     known_views = model.input_spec.views
     if hasattr(env, "render_views") and hasattr(env, "view_names"):
         return frames_from_render_views
@@ -127,11 +109,7 @@ def frames_from_render_views(env: Any, observation: Any, rows: np.ndarray) -> di
 
 
 def final_frames_from_infos(env: Any, infos: Mapping[str, Any], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The frames before a reset, of a simulator of this package that was made with `final_views=True`.
-
-    Raises:
-        UserError: When it was not.
-    """
+    """The frames before a reset, of a simulator of this package; `UserError` if it was made without `final_views`."""
     if "final_views" not in infos:
         raise UserError("the frames before a reset are not in the infos: make the environments with final_views=True")
     frames = infos["final_views"][rows]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.client.prediction import Frames, RewardPrediction
+from embodied_rm.client.wire import Frames, RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardState
 from embodied_rm.models.subgoals import SubgoalRewardModel
-from embodied_rm.types import RewardOutput, Views
+from embodied_rm.types import Views
 
 
 class LocalClient:
@@ -48,15 +48,8 @@ class LocalClient:
         else:
             self._state = self._state.put(np.array(env_ids), state)
         zeros = np.zeros(len(env_ids), np.float32)
-        return RewardPrediction(
-            progress=state.potential(),
-            valid=np.ones(len(zeros), np.bool_),
-            subtask=np.zeros(len(zeros), np.int64),
-            success=zeros,
-            uncertainty=zeros,
-            ood=np.full_like(zeros, np.nan),
-            state=None,
-        )
+        valid, subtask, ood = np.ones(len(zeros), np.bool_), np.zeros(len(zeros), np.int64), np.full_like(zeros, np.nan)
+        return RewardPrediction(state.potential(), valid, subtask, zeros, zeros, ood, state=None)
 
     def step(
         self,
@@ -73,7 +66,7 @@ class LocalClient:
         rows = np.array(env_ids)
         output, state = self.model.step(self._state.take(rows), to_views(frames))
         self._state = self._state.put(rows, state)
-        return to_prediction(output)
+        return RewardPrediction(**vars(output), state=None)
 
     def end(self, env_ids: Sequence[int], episode_ids: Sequence[int]) -> None:
         """Forget the episodes. Their states are overwritten by the next reset."""
@@ -85,8 +78,3 @@ def to_views(frames: Frames) -> Views:
     if len(set(shapes.values())) != 1:
         raise UserError(f"the views of a step must have one shape [N, H, W, 3], got {shapes}")
     return Views(names=tuple(frames), frames=np.stack(list(frames.values()), axis=1))
-
-
-def to_prediction(output: RewardOutput) -> RewardPrediction:
-    """A model's output as a client's prediction."""
-    return RewardPrediction(**vars(output), state=None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from embodied_rm.api.build_config import build_config
-from embodied_rm.api.datasets import read_at_size
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.models.encoders import resize_episode
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
@@ -59,3 +60,13 @@ def train(
             init_metadata=None if init_from is None else init_from.metadata,
         )
         return ProgressRewardModel(net, read_manifest(run.path / CHECKPOINT_DIR)["facts"])
+
+
+def read_at_size(data: Iterable[Episode], size: tuple[int, int]) -> Iterator[Episode]:
+    """Yield the episodes with every view at (height, width); a dataset resizes while it decodes."""
+    if hasattr(data, "episode"):
+        source: EpisodeSource = data  # type: ignore[assignment]
+        yield from (source.episode(row, size=size) for row in range(len(source)))
+        return
+    for episode in data:
+        yield resize_episode(episode, tuple(episode.views), size)

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
     from .episode_scorer import ShapingConfig
     from .learned_reward import LearnedReward, SingleLearnedReward, frames_from_render
-    from .prediction import RewardPrediction
     from .reward_client import RewardClient
+    from .wire import RewardPrediction
 
 EXPORTS = {
     "EpisodeLostError": "client_errors",
     "LearnedReward": "learned_reward",
     "OutOfOrderError": "client_errors",
     "RewardClient": "reward_client",
-    "RewardPrediction": "prediction",
+    "RewardPrediction": "wire",
     "ServiceError": "client_errors",
     "ServiceUnavailableError": "client_errors",
     "ShapingConfig": "episode_scorer",

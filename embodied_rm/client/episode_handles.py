@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from .client_errors import EpisodeLostError, OutOfOrderError
-from .prediction import Frames, RewardPrediction
+from .wire import Frames, RewardPrediction
 
 if TYPE_CHECKING:
     from .reward_client import RewardClient

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from . import episode_handles
 from .episode_handles import EpisodeHandle
 from .episode_reward import EpisodeReward, EpisodeStep
-from .prediction import Frames, RewardPrediction
+from .wire import Frames, RewardPrediction
 
 if TYPE_CHECKING:
     from .reward_client import RewardClient

@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from .episode_reward import EpisodeStep
 from .episode_scorer import ENV_SUCCESS, MODEL_SUCCESS, BoolArray, EpisodeScorer, RowIndices, ShapingConfig
-from .prediction import Frames
 from .reward_client import RewardClient
+from .wire import Frames
 
 FrameGetter = Callable[[Any, Any, RowIndices], Frames]
 """(environment, its current observation, rows) -> view name -> uint8 [n, H, W, 3], the current frames of these rows."""

@@ -13,14 +13,15 @@ import httpx
 import numpy as np
 
 from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
-from .prediction import Frames, RewardPrediction
 from .wire import (
     BINARY_CONTENT_TYPE,
     HEADER_LENGTH_HEADER,
     LOOPBACK_HOSTS,
     TIMEOUT_HEADER,
     BytesLike,
+    Frames,
     Message,
+    RewardPrediction,
     decode_response,
     encode_request,
 )

@@ -1,4 +1,4 @@
-"""Message format of the reward service: a JSON header, followed by binary data.
+"""Messages of the reward service: a JSON header, followed by binary data, and the predictions in them.
 
 Source: the binary tensor data extension of the Open Inference Protocol. An HTTP header gives the length of the JSON.
 The tensors follow, little-endian, in the order of the JSON.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,30 @@ NUMPY_DTYPES = {"FP32": "<f4", "INT64": "<i8", "INT32": "<i4", "UINT8": "|u1", "
 """Datatype of the protocol -> NumPy dtype."""
 DATATYPE_NAMES = {kind: name for name, kind in NUMPY_DTYPES.items()}
 Array = npt.NDArray[Any]
+Frames = Mapping[str, Array]
+"""View -> uint8 [N, H, W, 3]."""
 BytesLike = Union[bytes, bytearray, memoryview]
 Message = tuple[bytes, list[BytesLike]]
 """JSON, and the binary data that follow it."""
+
+
+class RewardPrediction(NamedTuple):
+    """Predictions for one frame of each of N environments."""
+
+    progress: Array
+    """float32 [N] in [0, 1]. Where a frame is not `valid`, the value of the previous frame."""
+    valid: Array
+    """bool [N]: whether the model could score the frame."""
+    subtask: Array
+    """int64 [N]: index of the current subtask."""
+    success: Array
+    """float32 [N]: probability of success; NaN if the model does not predict it."""
+    uncertainty: Array
+    """float32 [N]: expected absolute error of the progress."""
+    ood: Array
+    """float32 [N]: out-of-distribution score, above 1 beyond the training data; NaN if unknown."""
+    state: Optional[bytes]
+    """Serialized state of the episodes, if requested."""
 
 
 def encode_response(

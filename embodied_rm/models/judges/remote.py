@@ -17,8 +17,8 @@ from torch import Tensor
 from embodied_rm.client import episode_handles
 from embodied_rm.client.client_errors import OutOfOrderError
 from embodied_rm.client.episode_handles import EpisodeHandle, SavedEpisodeState
-from embodied_rm.client.prediction import RewardPrediction
 from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices, check_reset
 from embodied_rm.models.subgoal_state import object_array

@@ -1,4 +1,4 @@
-"""Load a reward model: the bundled one, one from a folder, or one from the Hugging Face Hub."""
+"""Open a dataset, and load a reward model: from this machine, or from the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -6,14 +6,37 @@ from pathlib import Path
 
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.open_dataset import open_dataset as open_source
+from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckpointError
 from embodied_rm.hub_download import download_repository
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.paths import resolve_reward_model
+from embodied_rm.paths import resolve_dataset, resolve_reward_model
 
 HUB_PREFIX = "hf:"
 CHECKPOINT_PATTERNS = ("manifest.json", "tensors-*.safetensors", "*.onnx")
 """Files of a repository that are downloaded. All of them are data."""
+
+
+def open_dataset(
+    path: str | Path, *, instruction: str | None = None, features: FeatureMap | None = None
+) -> EpisodeSource:
+    """Open episodes of any layout: LeRobot v2.1 and v3.0, mp4 files, tables of them, robomimic, Minari.
+
+    Args:
+        path: A folder or an HDF5 file; "hub:owner/name" for a dataset on the Hugging Face Hub.
+        instruction: The instruction of plain recordings that have none.
+        features: Names of stored views and columns, where they differ from the ones that a model knows.
+
+    Returns:
+        An iterable of `Episode`. `len(data)`, `data.meta` and `data.issues` decode nothing; `data.issues` lists the
+        episodes that are left out, and why.
+
+    Raises:
+        DataError: Naming the file and its fault, or the layouts that were looked for.
+    """
+    return open_source(resolve_dataset(Path(path)), instruction, features or FeatureMap())
 
 
 def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel:
