@@ -8,10 +8,11 @@ from gymnasium.vector import AutoresetMode
 
 from embodied_sim.control import FloatArray
 from embodied_sim.state import SceneState
+from embodied_sim.targets import keep_position
 from embodied_sim.tasks.pushing import is_path_clear
 from embodied_sim.tasks.sides import misperceive_side, side_point
 from embodied_sim.vec_env import TabletopVecEnv
-from embodied_sim.waypoints import Waypoint, keep_position
+from embodied_sim.waypoints import Waypoint
 
 
 def start_task(task: str) -> tuple[TabletopVecEnv, SceneState]:

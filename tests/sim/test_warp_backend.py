@@ -15,8 +15,7 @@ from embodied_sim.backends.mujoco_warp_backend import WarpBackend
 from embodied_sim.bench.expert_success import expert_success_rate
 from embodied_sim.props import Item
 from embodied_sim.registry import task_names
-from embodied_sim.render.ray_tracer import WarpRenderer
-from embodied_sim.render.warp_device import DeviceRenderer
+from embodied_sim.render.ray_tracer import DeviceRenderer, WarpRenderer
 from embodied_sim.robots import ROBOTS
 from embodied_sim.scene import build_scene
 from embodied_sim.vec_env import TabletopVecEnv
