@@ -57,9 +57,8 @@ class Transitions:
     @classmethod
     def stack(cls, transitions: Sequence[Transitions]) -> Transitions:
         """Stack T transitions [N] into one rollout [T, N]."""
-        return cls(
-            **{name: np.stack([getattr(step, name) for step in transitions]) for name in transitions[0].columns()}
-        )
+        names = transitions[0].columns()
+        return cls(**{name: np.stack([getattr(step, name) for step in transitions]) for name in names})
 
 
 class ScoringConfig(Protocol):
@@ -121,14 +120,10 @@ class EpisodeReward:
     ) -> None:
         """Start without episodes; `reset` opens them.
 
-        Args:
-            num_envs: Number of episodes N.
-            config: How predictions become potentials and successes.
-            gamma: Discount of the learner, in (0, 1].
-            compute_reward: Reward of transitions [N]; None: the task reward plus potential-based shaping.
+        `gamma`: discount of the learner, in (0, 1]. `compute_reward`: reward of transitions [N]; None: the task reward
+        plus potential-based shaping.
         """
-        self._config = config
-        self._gamma = gamma
+        self._config, self._gamma = config, gamma
         self._compute_reward = self._shaped_reward if compute_reward is None else compute_reward
         self._potential: FloatArray = np.zeros(num_envs, np.float32)
         self._steps_since_score = np.zeros(num_envs, np.int64)
@@ -150,9 +145,8 @@ class EpisodeReward:
     def rows_to_score(self, ended: BoolArray, active: BoolArray | None = None) -> RowIndices:
         """Count a step, and return the rows whose frames must be scored for `step`.
 
-        Args:
-            ended: bool [N], whether the environment ended the episode in this step: its last frame is always scored.
-            active: bool [N], rows that took a step; None: all. Other rows are neither counted nor scored.
+        `ended`: bool [N], whether the environment ended the episode in this step; its last frame is always scored.
+        `active`: bool [N], rows that took a step; None: all. Other rows are neither counted nor scored.
         """
         active = np.ones(len(ended), bool) if active is None else active
         self._steps_since_score = self._steps_since_score + active
@@ -185,12 +179,9 @@ class EpisodeReward:
         is_success = predicted_success if task_success is None else task_success
         if task_success is None:
             task_reward = np.asarray(task_reward) * is_success
-        terminated = terminated | is_success
-        if diverged is not None:
-            terminated = terminated & ~diverged
-        truncated = truncated & ~terminated
-        if diverged is not None:
-            truncated = truncated | diverged
+        diverged_rows = np.zeros(len(terminated), bool) if diverged is None else diverged
+        terminated = (terminated | is_success) & ~diverged_rows
+        truncated = (truncated & ~terminated) | diverged_rows
         transitions = Transitions(
             task_reward=np.asarray(task_reward),
             is_success=is_success,
@@ -218,14 +209,9 @@ class EpisodeReward:
             setattr(self, f"_{name}", np.array(state[name]))
 
     def _shaped_reward(self, transitions: Transitions) -> FloatArray:
-        return shaped_reward(
-            transitions.task_reward,
-            transitions.potential,
-            transitions.next_potential,
-            transitions.terminated,
-            self._gamma,
-            scale=self._config.progress_scale,
-        )
+        potentials = transitions.potential, transitions.next_potential
+        scale = self._config.progress_scale
+        return shaped_reward(transitions.task_reward, *potentials, transitions.terminated, self._gamma, scale=scale)
 
     def _update(self, rows: RowIndices, prediction: ScoredFrames | None) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Return the next potentials [N], sustained successes [N] and predicted successes [N]."""
@@ -242,11 +228,8 @@ class EpisodeReward:
         success_prob = np.where(has_success_prob, prediction.success, self._success_prob[rows])
         scored = np.zeros(len(self._potential), bool)
         scored[rows] = valid
-        scored_potential = _put(
-            self._potential,
-            rows,
-            potential_lower_bound(prediction.progress, prediction.uncertainty, config.uncertainty_penalty),
-        )
+        potential = potential_lower_bound(prediction.progress, prediction.uncertainty, config.uncertainty_penalty)
+        scored_potential = _put(self._potential, rows, potential)
         change = np.where(scored, scored_potential - self._potential, self._potential_change)
         self._steps_since_score = _put(self._steps_since_score, rows, 0)
         self._success_streak = _put(self._success_streak, rows, streak)

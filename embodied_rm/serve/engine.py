@@ -18,6 +18,7 @@ from embodied_rm.models.reward_model import RewardState, SerializableState
 from embodied_rm.serve.model_handle import ModelHandle
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.request_queue import RESET, STEP, FairQueue, WorkItem, WorkResult
+from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.service_metrics import LOGGER, ServiceMetrics, log_event
 from embodied_rm.serve.state_store import StateBatch, StateRow, gather_states
 from embodied_rm.serve.state_validation import validate_state
@@ -28,19 +29,12 @@ class InferenceEngine:
     """Runs a model on queued requests. `async with engine:` runs it."""
 
     def __init__(
-        self,
-        model_handle: ModelHandle,
-        queue: FairQueue,
-        metrics: ServiceMetrics,
-        *,
-        max_batch_size: int,
-        max_queue_delay_s: float,
+        self, model_handle: ModelHandle, queue: FairQueue, metrics: ServiceMetrics, config: ServeConfig
     ) -> None:
-        """`max_batch_size` in rows; `max_queue_delay_s`: seconds that an incomplete batch waits for more requests."""
         self._model, self._example_state = model_handle.model, model_handle.example_state
         self._executor = model_handle.executor
         self._queue, self._metrics = queue, metrics
-        self._max_batch_size, self._max_queue_delay_s = max_batch_size, max_queue_delay_s
+        self._max_batch_size, self._max_queue_delay_s = config.max_batch_size, config.max_queue_delay_ms / 1000
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -1,4 +1,4 @@
-"""Clips by the Open Inference Protocol, version 2, for generic clients.
+"""Scoring of whole clips without sessions, and clips by the Open Inference Protocol, version 2.
 
 Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md, and its binary tensor data extension.
 """
@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from embodied_rm.client.wire import DATATYPE_NAMES, Message
-from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
+from embodied_rm.client.wire import DATATYPE_NAMES, Message, encode_response
 from embodied_rm.serve.protocol import parse_header, validate_instructions, validate_view_names
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
+from embodied_rm.serve.request_queue import RESET, STEP, WorkItem
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeLimits
-from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns
+from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns, initial_outputs
+from embodied_rm.serve.state_store import StateRow
+from embodied_rm.types import Views
 
 BINARY_SIZE_KEY, BINARY_OUTPUT_KEY = "binary_data_size", "binary_data_output"
 BYTES_DATATYPE, UINT8_DATATYPE = "BYTES", "UINT8"
@@ -63,11 +67,49 @@ class InferHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 def describe_tensors() -> dict[str, Any]:
     """Return the metadata of inputs and outputs."""
-    output_specs = {name: (DATATYPE_NAMES[dtype], [-1, -1]) for name, dtype in OUTPUT_DTYPES.items()}
-    return {
-        key: [{"name": name, "datatype": datatype, "shape": shape} for name, (datatype, shape) in specs.items()]
-        for key, specs in (("inputs", INPUT_SPECS), ("outputs", output_specs))
-    }
+    inputs = [describe_tensor(name, datatype, shape) for name, (datatype, shape) in INPUT_SPECS.items()]
+    outputs = [describe_tensor(name, DATATYPE_NAMES[dtype], (-1, -1)) for name, dtype in OUTPUT_DTYPES.items()]
+    return {"inputs": inputs, "outputs": outputs}
+
+
+def describe_tensor(name: str, datatype: str, shape: Sequence[int]) -> dict[str, Any]:
+    """Return the metadata of a tensor by the protocol."""
+    return {"name": name, "datatype": datatype, "shape": list(shape)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipBatch:
+    """N clips of equal length and size."""
+
+    client_id: str
+    """For round-robin scheduling."""
+    instructions: Sequence[str]
+    view_names: tuple[str, ...]
+    frames: npt.NDArray[np.uint8]
+    """[N, T, V, H, W, 3]."""
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+
+async def score_clips(service: RewardService, clips: ClipBatch, deadline: float) -> OutputColumns:
+    """Score every frame from its past alone. Returns arrays [N, T]. Raises `RequestError`."""
+    outputs, state_rows = [initial_outputs(len(clips))], list[StateRow]()
+    for t in range(clips.frames.shape[1]):
+        item = WorkItem(
+            client_id=clips.client_id,
+            kind=STEP if t else RESET,
+            num_rows=len(clips),
+            views=Views(names=clips.view_names, frames=clips.frames[:, t]),
+            instructions=clips.instructions,
+            state_rows=state_rows,
+            deadline=deadline,
+        )
+        result = await service.engine.submit(item)
+        state_rows = [(result.state_batch.state, result.first_row + row) for row in range(len(clips))]
+        if result.output is not None:
+            outputs.append(service.to_output_columns(result.output))
+    return {name: np.stack([columns[name] for columns in outputs], axis=1) for name in outputs[0]}
 
 
 async def infer(
@@ -77,9 +119,15 @@ async def infer(
     header = parse_header(InferHeader, header_json)
     clips, output_names = parse_clips(parse_inputs(header, payload), service.limits), parse_outputs(header.outputs)
     columns = await score_clips(service, clips, deadline)
-    is_binary = bool(header.parameters.get(BINARY_OUTPUT_KEY))
+    columns = {name: columns[name] for name in output_names}
     metadata = {**service.model_info, "id": header.id}
-    return encode_response(metadata, {name: columns[name] for name in output_names}, is_binary)
+    if header.parameters.get(BINARY_OUTPUT_KEY):
+        return encode_response(columns, metadata)
+    outputs = [
+        {**describe_tensor(name, DATATYPE_NAMES[OUTPUT_DTYPES[name]], column.shape), "data": column.ravel().tolist()}
+        for name, column in columns.items()
+    ]
+    return json.dumps({**metadata, "outputs": outputs}).encode(), []
 
 
 def parse_outputs(requested: Sequence[InferRequestedOutput] | None) -> list[str]:
@@ -176,18 +224,3 @@ def split_length_prefixed(payload: memoryview) -> list[bytes]:
         chunks.append(bytes(payload[offset : offset + num_bytes]))
         offset += num_bytes
     return chunks
-
-
-def encode_response(model_info: dict[str, Any], columns: OutputColumns, binary: bool) -> Message:
-    """Encode the response, with the outputs as binary data or in the JSON."""
-    outputs, blobs = list[dict[str, Any]](), list[bytes | bytearray | memoryview]()
-    for name, column in columns.items():
-        datatype = DATATYPE_NAMES[OUTPUT_DTYPES[name]]
-        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(column.shape)}
-        if binary:
-            blobs.append(column.tobytes())
-            output["parameters"] = {BINARY_SIZE_KEY: len(blobs[-1])}
-        else:
-            output["data"] = column.ravel().tolist()
-        outputs.append(output)
-    return json.dumps({**model_info, "outputs": outputs}).encode(), blobs

@@ -51,9 +51,8 @@ class WorkItem:
     @property
     def batch_key(self) -> tuple[object, ...]:
         """Items with equal keys can share a batch."""
-        return (
-            (self.kind, id(self)) if self.views is None else (self.kind, self.views.names, self.views.frames.shape[2:])
-        )
+        own_key = (self.kind, id(self))
+        return own_key if self.views is None else (self.kind, self.views.names, self.views.frames.shape[2:])
 
 
 class FairQueue:
@@ -62,10 +61,9 @@ class FairQueue:
     def __init__(self, limits: ServeLimits) -> None:
         self._limits = limits
         self._queues: dict[str, deque[WorkItem]] = {}
-        self._num_items = 0
 
     def __len__(self) -> int:
-        return self._num_items
+        return sum(map(len, self._queues.values()))
 
     @property
     def num_rows(self) -> int:
@@ -74,8 +72,8 @@ class FairQueue:
 
     def check_capacity(self, client_id: str | None = None) -> None:
         """Raise `RequestError` if the queue is full, overall or for this client."""
-        if self._num_items >= self._limits.max_queue:
-            raise overload_error(f"{self._num_items} requests are queued already")
+        if len(self) >= self._limits.max_queue:
+            raise overload_error(f"{len(self)} requests are queued already")
         max_per_client = max(1, int(self._limits.max_queue * self._limits.max_queue_share))
         if client_id is not None and len(self._queues.get(client_id, ())) >= max_per_client:
             raise overload_error(f"{max_per_client} requests of this client are queued already")
@@ -84,7 +82,6 @@ class FairQueue:
         """Append an item. Raises `RequestError` if the queue is full."""
         self.check_capacity(item.client_id)
         self._queues.setdefault(item.client_id, deque()).append(item)
-        self._num_items += 1
 
     def take(self, max_rows: int, now: float) -> list[WorkItem]:
         """Take items for one batch: `max_rows` rows, or a single item with more.
@@ -100,7 +97,6 @@ class FairQueue:
             ):
                 batch.append(queue.popleft())
                 num_rows += batch[-1].num_rows
-                self._num_items -= 1
                 self._queues[client_id] = self._queues.pop(client_id)
         self._queues = {client_id: queue for client_id, queue in self._queues.items() if queue}
         return batch
@@ -108,8 +104,8 @@ class FairQueue:
     def _round_robin(self, now: float) -> Iterator[str]:
         """Yield the clients, round after round, until a round takes nothing."""
         previous_count = -1
-        while previous_count != self._num_items:
-            previous_count = self._num_items
+        while previous_count != len(self):
+            previous_count = len(self)
             for client_id in list(self._queues):
                 self._drop_expired(client_id, now)
                 yield client_id
@@ -118,6 +114,5 @@ class FairQueue:
         queue = self._queues[client_id]
         while queue and queue[0].deadline <= now:
             item = queue.popleft()
-            self._num_items -= 1
             if not item.result.done():
                 item.result.set_exception(RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
+from embodied_rm.serve.open_inference import ClipBatch, score_clips
 from embodied_rm.serve.protocol import parse_header, validate_instructions
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service import RewardService

@@ -34,8 +34,8 @@ from embodied_rm.serve.protocol import (
     validate_instructions,
 )
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
-from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, STEP, FairQueue, WorkItem, WorkResult
-from embodied_rm.serve.service_config import ServeConfig, ServeLimits
+from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, STEP, FairQueue, WorkItem
+from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
 from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore, initial_outputs
 from embodied_rm.types import RewardOutput
@@ -62,16 +62,10 @@ class RewardService:
 
     def __init__(self, model_handle: ModelHandle, config: ServeConfig) -> None:
         self.metadata, self.config, self.metrics = model_handle.metadata, config, ServiceMetrics()
-        self.draining = False
+        self.draining, self.limits = False, config.limits
         self.sessions = SessionStore(config.limits)
         self.queue = FairQueue(config.limits)
-        self.engine = InferenceEngine(
-            model_handle,
-            self.queue,
-            self.metrics,
-            max_batch_size=config.max_batch_size,
-            max_queue_delay_s=config.max_queue_delay_ms / 1000,
-        )
+        self.engine = InferenceEngine(model_handle, self.queue, self.metrics, config)
         self._decode_executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self.handlers: dict[str, Handler] = {
             "reset": self.handle_reset,
@@ -94,20 +88,9 @@ class RewardService:
         self._decode_executor.shutdown()
 
     @property
-    def limits(self) -> ServeLimits:
-        return self.config.limits
-
-    @property
     def ready(self) -> bool:
         """Whether requests are accepted: the self-test passed, the engine runs, and no shutdown is in progress."""
         return self.metadata.passed_self_test and self.engine.is_running and not self.draining
-
-    def check_ready(self) -> None:
-        """Raise `RequestError` if no request is accepted now."""
-        if not self.ready:
-            reason = "it is shutting down" if self.draining else "the model failed its self-test"
-            raise RequestError(ErrorCode.NOT_READY, f"the service accepts no requests: {reason}", retry_after_s=1.0)
-        self.queue.check_capacity()
 
     def check_model_name(self, name: str) -> None:
         """Raise `RequestError` for a model name that is not served here."""
@@ -127,7 +110,10 @@ class RewardService:
         start_s, status = loop.time(), OK_STATUS
         self.metrics.accepted_requests.labels(endpoint).inc()
         try:
-            self.check_ready()
+            if not self.ready:
+                reason = "it is shutting down" if self.draining else "the model failed its self-test"
+                raise RequestError(ErrorCode.NOT_READY, f"the service accepts no requests: {reason}", retry_after_s=1.0)
+            self.queue.check_capacity()
             yield
         except RequestError as error:
             status = error.code.name.lower()
@@ -208,13 +194,13 @@ class RewardService:
         """Respond for every row: score the new ones, look up the others."""
         if request.return_state and not self.metadata.supports_restore:
             raise RequestError(ErrorCode.VALIDATION_ERROR, "return_state: this model's state cannot be returned")
-        partition = self.sessions.partition(request)
-        if len(partition.new_rows) == len(request.episodes):
-            result = await self._run_batch(request, partition.new_rows, deadline)
+        new_rows, futures = self.sessions.partition(request)
+        if len(new_rows) == len(request.episodes):
+            result = await self._run_batch(request, new_rows, deadline)
             return self._encode_response(result.columns, result.state_bytes)
-        if partition.new_rows:
-            await (await self._run_batch(request, partition.new_rows, deadline)).committed
-        for pending in dict.fromkeys(partition.pending):
+        if new_rows:
+            await (await self._run_batch(request, new_rows, deadline)).committed
+        for pending in dict.fromkeys(futures):
             await wait_until_deadline(pending, deadline)
         columns = self.sessions.cached_outputs(request)
         state_rows = self.sessions.state_rows(request.episodes, range(len(request.episodes)))
@@ -234,10 +220,14 @@ class RewardService:
             self.sessions.clear_pending(request, row_indices)
             committed.set_result(None)
             raise
-        columns = self._output_columns(request, result, len(row_indices))
+        columns: OutputColumns | None = None
+        if result.output is not None:
+            columns = self.to_output_columns(result.output)
+        elif isinstance(request, FrameRequest):
+            columns = initial_outputs(len(row_indices))
 
         def commit() -> None:
-            self.sessions.commit(request, row_indices, result.state_batch, result.first_row, columns)
+            self.sessions.commit(request, row_indices, result, columns)
             committed.set_result(None)
             for fingerprint in request.fingerprints:  # releases the frames
                 fingerprint.checksum()
@@ -257,13 +247,6 @@ class RewardService:
             else:
                 fields |= {"kind": RESET, "instructions": [request.instructions[row] for row in row_indices]}
         return WorkItem(client_id=request.episodes.client_id, num_rows=len(row_indices), deadline=deadline, **fields)
-
-    def _output_columns(self, request: SessionRequest, result: WorkResult, num_rows: int) -> OutputColumns | None:
-        if isinstance(request, RestoreRequest):
-            return None
-        if result.output is None:
-            return initial_outputs(num_rows)
-        return self.to_output_columns(result.output)
 
 
 async def wait_until_deadline(pending: asyncio.Future[None], deadline: float) -> None:

@@ -10,21 +10,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.serve.protocol import (
-    EpisodeBatch,
-    FrameKey,
-    FrameRequest,
-    RestoreRequest,
-    SessionKey,
-    SessionRequest,
-)
+from embodied_rm.serve.protocol import EpisodeBatch, FrameKey, FrameRequest, RestoreRequest, SessionKey, SessionRequest
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
+from embodied_rm.serve.request_queue import WorkResult
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.state_store import StateBatch, StateRow, StateSlot
 
@@ -72,16 +66,6 @@ class PendingFrame(NamedTuple):
     """Done when the result is stored or the request has failed."""
 
 
-@dataclass
-class RowPartition:
-    """Rows of a request by the work that they need."""
-
-    new_rows: list[int] = field(default_factory=list)
-    """Rows to score."""
-    pending: list[asyncio.Future[None]] = field(default_factory=list)
-    """Futures of rows that an identical earlier request is scoring."""
-
-
 class SessionStore:
     """All active episodes. Used from one thread only."""
 
@@ -104,17 +88,20 @@ class SessionStore:
         while self._deferred:
             self._deferred.popleft()()
 
-    def partition(self, request: FrameRequest) -> RowPartition:
-        """Split the rows of a request by the work that they need. Raises `RequestError` for a row out of order."""
+    def partition(self, request: FrameRequest) -> tuple[list[int], list[asyncio.Future[None]]]:
+        """Return the rows of a request to score, and the futures of rows that an identical request is scoring.
+
+        Raises `RequestError` for a row out of order.
+        """
         self._run_deferred()
         self.evict_idle()
-        partition, unknown_envs = RowPartition(), []
+        new_rows, futures, unknown_envs = list[int](), list[asyncio.Future[None]](), list[int]()
         for row, (key, frame_key) in enumerate(zip(request.episodes.keys, request.frame_keys, strict=True)):
             pending = self._pending.get(key)
             if pending is not None:
                 if pending.frame_key != frame_key:
                     raise out_of_order_error(key, frame_key, "an earlier request for this environment is pending")
-                partition.pending.append(pending.committed)
+                futures.append(pending.committed)
                 continue
             session = self.sessions.get(key)
             if session is not None and session.frame_key == frame_key and session.result is not None:
@@ -125,13 +112,13 @@ class SessionStore:
                 unknown_envs.append(key[1])
             else:
                 check_order(request, key, frame_key, session)
-                partition.new_rows.append(row)
+                new_rows.append(row)
         if unknown_envs:
             raise SessionNotFoundError(unknown_envs)
         if request.instructions is not None:
             keys = request.episodes.keys
-            self._check_capacity(sum(keys[row] not in self.sessions for row in partition.new_rows))
-        return partition
+            self._check_capacity(sum(keys[row] not in self.sessions for row in new_rows))
+        return new_rows, futures
 
     def mark_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> asyncio.Future[None]:
         """Mark rows as being scored. The caller completes the returned future once they are committed."""
@@ -142,17 +129,9 @@ class SessionStore:
         return committed
 
     def commit(
-        self,
-        request: SessionRequest,
-        row_indices: Sequence[int],
-        state_batch: StateBatch,
-        first_row: int,
-        columns: OutputColumns | None,
+        self, request: SessionRequest, row_indices: Sequence[int], work: WorkResult, columns: OutputColumns | None
     ) -> None:
-        """Store the results of rows, whose states are rows `first_row` onwards of `state_batch`.
-
-        `columns` is None for restored episodes: their last prediction is not known.
-        """
+        """Store the results of rows. `columns`: None for restored episodes, whose last prediction is not known."""
         now, touched_batches = self.clock(), set[StateBatch]()
         keys, frame_keys = request.episodes.keys, request.frame_keys
         starts = not isinstance(request, FrameRequest) or request.instructions is not None
@@ -162,10 +141,10 @@ class SessionStore:
             session = self.sessions.get(key)
             result = None if columns is None else CachedResult(columns, offset)
             if session is not None:
-                touched_batches.add(session.slot.move(state_batch, first_row + offset))
+                touched_batches.add(session.slot.move(work.state_batch, work.first_row + offset))
                 session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
             elif starts:  # a missing session of a step was ended in the meantime
-                slot = StateSlot(state_batch, first_row + offset)
+                slot = StateSlot(work.state_batch, work.first_row + offset)
                 self.sessions[key] = EpisodeSession(frame_keys[row], slot, result, now)
         for batch in touched_batches:
             batch.compact()

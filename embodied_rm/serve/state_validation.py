@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from embodied_rm.models.subgoal_state import COUNT_FIELDS, SubgoalState
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 
 INSTRUCTIONS_KEY = "subgoals"
+SubgoalLists = list[Annotated[list[str], msgspec.Meta(min_length=1)]]
 
 
 def validate_state(state: Mapping[str, Tensor], example_state: SubgoalState, num_rows: int) -> None:
@@ -45,15 +48,12 @@ def validate_tensor(name: str, tensor: Tensor, expected: Tensor, num_rows: int) 
 def validate_instructions(state: Mapping[str, Tensor], num_rows: int, max_subgoals: int) -> None:
     """Check the subgoal instructions and the number of those done, per row."""
     try:
-        instructions = unpack_json(state[INSTRUCTIONS_KEY])
+        instructions = msgspec.convert(unpack_json(state[INSTRUCTIONS_KEY]), SubgoalLists)
+    except msgspec.ValidationError:
+        raise state_error("its instructions are not lists of strings") from None
     except (UserError, ValueError, RecursionError, TypeError):
         raise state_error("its instructions cannot be read") from None
-    is_list_of_lists = (
-        isinstance(instructions, list)
-        and len(instructions) == num_rows
-        and all(isinstance(subgoals, list) and subgoals for subgoals in instructions)
-    )
-    if not is_list_of_lists or not all(isinstance(text, str) for subgoals in instructions for text in subgoals):
+    if len(instructions) != num_rows:
         raise state_error("its instructions are not lists of strings")
     lengths = torch.tensor([len(subgoals) for subgoals in instructions])
     if not torch.equal(lengths, state["num_subgoals"]) or int(lengths.max()) != max_subgoals:

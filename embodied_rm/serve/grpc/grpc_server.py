@@ -54,15 +54,11 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=service.limits.max_connections,
         )
-        handler = grpc.method_handlers_generic_handler
         sessions = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
         inference = {name: self._info_method(name) for name in INFO_METHODS} | {"ModelInfer": self._infer_method()}
-        self._server.add_generic_rpc_handlers(
-            (
-                handler(f"{REWARD_PACKAGE}.RewardService", sessions),
-                handler(f"{INFERENCE_PACKAGE}.GRPCInferenceService", inference),
-            )
-        )
+        methods = {f"{REWARD_PACKAGE}.RewardService": sessions, f"{INFERENCE_PACKAGE}.GRPCInferenceService": inference}
+        handlers = tuple(grpc.method_handlers_generic_handler(*item) for item in methods.items())
+        self._server.add_generic_rpc_handlers(handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.port = 0
 
@@ -70,8 +66,8 @@ class GrpcServer:
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         self.port = self._server.add_insecure_port(f"{host}:{self._config.grpc_port}")
         await self._server.start()
-        serving = health_pb2.HealthCheckResponse.SERVING
-        await self._health.set("", serving if self._service.ready else health_pb2.HealthCheckResponse.NOT_SERVING)
+        status = health_pb2.HealthCheckResponse
+        await self._health.set("", status.SERVING if self._service.ready else status.NOT_SERVING)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from embodied_rm.client.wire import DATATYPE_NAMES
-from embodied_rm.serve.clip_scoring import score_clips
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
 from embodied_rm.serve.open_inference import (
     BYTES_DATATYPE,
@@ -15,6 +14,7 @@ from embodied_rm.serve.open_inference import (
     Inputs,
     parse_clips,
     parse_outputs,
+    score_clips,
 )
 from embodied_rm.serve.request_errors import validation_error
 from embodied_rm.serve.service import RewardService

@@ -19,11 +19,7 @@ from embodied_rm.serve.request_errors import ErrorCode
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.session_overview import encode_overview
 
-SERVER_METADATA = {
-    "name": "embodied-rm",
-    "version": "2",
-    "extensions": ["binary_tensor_data", "embodied_rm_sessions"],
-}
+SERVER_METADATA = {"name": "embodied-rm", "version": "2", "extensions": ["binary_tensor_data", "embodied_rm_sessions"]}
 SECURITY_HEADERS = {"Cache-Control": "no-store", **security_headers("media-src blob:")}
 """A video plays from browser memory (`blob:`) and is never uploaded."""
 PAGE_ASSETS = ("page.css", "page.js", "video.js", "session.js", "curve.js", "chart.js", "live.js")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers
@@ -26,32 +26,25 @@ class BodyBudget:
         self.reserved_bytes = 0
 
     @contextmanager
-    def reserve(self) -> Iterator[BodyReservation]:
-        """Reserve memory for one request and release it at the end."""
-        reservation = BodyReservation(self)
+    def reserve(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that extends the memory of one request to a number of bytes. The end releases it.
+
+        The function raises `RequestError` if the budget is exhausted.
+        """
+        reserved_bytes = 0
+
+        def grow_to(num_bytes: int) -> None:
+            nonlocal reserved_bytes
+            added_bytes = max(num_bytes - reserved_bytes, 0)
+            if added_bytes and self.reserved_bytes + added_bytes > self._limits.max_queue_bytes:
+                raise overload_error("the queued requests have reached the size limit")
+            self.reserved_bytes += added_bytes
+            reserved_bytes += added_bytes
+
         try:
-            yield reservation
+            yield grow_to
         finally:
-            self.reserved_bytes -= reservation.num_bytes
-
-    def acquire(self, num_bytes: int) -> None:
-        """Reserve bytes. Raises `RequestError` if the budget is exhausted."""
-        if self.reserved_bytes + num_bytes > self._limits.max_queue_bytes:
-            raise overload_error("the queued requests have reached the size limit")
-        self.reserved_bytes += num_bytes
-
-
-class BodyReservation:
-    """Memory of one request."""
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget, self.num_bytes = budget, 0
-
-    def grow_to(self, num_bytes: int) -> None:
-        """Extend the reservation to `num_bytes`. Raises `RequestError` if the budget is exhausted."""
-        if num_bytes > self.num_bytes:
-            self._budget.acquire(num_bytes - self.num_bytes)
-            self.num_bytes = num_bytes
+            self.reserved_bytes -= reserved_bytes
 
 
 def check_headers(headers: Headers, content_types: tuple[str, ...], limits: ServeLimits) -> int:
@@ -65,17 +58,16 @@ def check_headers(headers: Headers, content_types: tuple[str, ...], limits: Serv
         raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, reason)
     num_bytes = parse_count(headers, "content-length") or 0
     if num_bytes > limits.max_body_bytes:
-        raise RequestError(
-            ErrorCode.PAYLOAD_TOO_LARGE, f"the body has {num_bytes} bytes, more than {limits.max_body_bytes}"
-        )
+        reason = f"the body has {num_bytes} bytes, more than {limits.max_body_bytes}"
+        raise RequestError(ErrorCode.PAYLOAD_TOO_LARGE, reason)
     return num_bytes
 
 
 async def read_body(
-    request: Request, reservation: BodyReservation, limits: ServeLimits, declared_bytes: int
+    request: Request, grow_to: Callable[[int], None], limits: ServeLimits, declared_bytes: int
 ) -> memoryview:
     """Return the body. Raises `RequestError` if it is too long or too slow."""
-    reservation.grow_to(declared_bytes)
+    grow_to(declared_bytes)
     buffer = request.scope.get("state", {}).get(STATE_KEY)
     chunks, num_bytes = [], 0
     try:
@@ -85,10 +77,9 @@ async def read_body(
             async for chunk in request.stream():
                 num_bytes += len(chunk)
                 if num_bytes > limits.max_body_bytes:
-                    raise RequestError(
-                        ErrorCode.PAYLOAD_TOO_LARGE, f"the body has more than {limits.max_body_bytes} bytes"
-                    )
-                reservation.grow_to(num_bytes)
+                    reason = f"the body has more than {limits.max_body_bytes} bytes"
+                    raise RequestError(ErrorCode.PAYLOAD_TOO_LARGE, reason)
+                grow_to(num_bytes)
                 chunks.append(chunk)
     except TimeoutError:
         reason = f"the body did not arrive in {limits.body_timeout_s:g} s"
@@ -103,9 +94,8 @@ def split_body(body: memoryview, headers: Headers, limits: ServeLimits) -> tuple
     header_bytes = parse_count(headers, HEADER_LENGTH_HEADER.lower())
     header_bytes = len(body) if header_bytes is None else header_bytes
     if header_bytes > limits.max_header_kb << 10:
-        raise RequestError(
-            ErrorCode.PAYLOAD_TOO_LARGE, f"the JSON has {header_bytes} bytes, more than {limits.max_header_kb} KiB"
-        )
+        reason = f"the JSON has {header_bytes} bytes, more than {limits.max_header_kb} KiB"
+        raise RequestError(ErrorCode.PAYLOAD_TOO_LARGE, reason)
     if header_bytes > len(body):
         reason = f"{HEADER_LENGTH_HEADER} is {header_bytes}, but the body has {len(body)} bytes"
         raise RequestError(ErrorCode.BAD_REQUEST, reason)
