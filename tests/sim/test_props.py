@@ -6,8 +6,7 @@ import pytest
 
 from embodied_sim.props import Button, Lever, Peg, Pegboard
 from embodied_sim.props.button import BUTTON_REST_Z_M, BUTTON_TRAVEL_M
-from embodied_sim.props.peg import PEG_SHAFT_HALF_WIDTH_M, PEG_STANDING_Z_M
-from embodied_sim.props.pegboard import BOARD_THICKNESS_M, HOLE_CLEARANCE_M
+from embodied_sim.props.peg import BOARD_THICKNESS_M, HOLE_CLEARANCE_M, PEG_SHAFT_HALF_WIDTH_M, PEG_STANDING_Z_M
 from embodied_sim.robots import ROBOTS
 from embodied_sim.scene import build_scene
 

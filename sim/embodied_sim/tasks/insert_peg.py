@@ -9,8 +9,7 @@ import numpy as np
 from embodied_sim.control import FloatArray
 from embodied_sim.plan_variants import misperceive, override_grip, retreat_plans, shift_targets, stall_after
 from embodied_sim.props import Peg, Pegboard
-from embodied_sim.props.peg import PEG_GRIP_HALF_SIZE_M, PEG_STANDING_Z_M
-from embodied_sim.props.pegboard import HOLE_CLEARANCE_M
+from embodied_sim.props.peg import HOLE_CLEARANCE_M, PEG_GRIP_HALF_SIZE_M, PEG_STANDING_Z_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
 from embodied_sim.targets import Target, keep_position, relative_to_object, relative_to_point, relative_to_start

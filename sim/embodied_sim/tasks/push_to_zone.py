@@ -11,7 +11,7 @@ from embodied_sim.layout import Layout
 from embodied_sim.plan_variants import misperceive, retreat_plans, stall_after
 from embodied_sim.props import Slider, Zones
 from embodied_sim.props.prop import ITEM_HALF_SIZE_M
-from embodied_sim.props.zones import ZONE_OFFSET_Y_M
+from embodied_sim.props.side_targets import ZONE_OFFSET_Y_M
 from embodied_sim.registry import register
 from embodied_sim.state import SceneState
 from embodied_sim.targets import relative_to_start
