@@ -17,18 +17,14 @@ if TYPE_CHECKING:
     from .reward_client import RewardClient
     from .wire import RewardPrediction
 
-EXPORTS = {
-    "EpisodeLostError": "client_errors",
-    "LearnedReward": "learned_reward",
-    "OutOfOrderError": "client_errors",
-    "RewardClient": "reward_client",
-    "RewardPrediction": "wire",
-    "ServiceError": "client_errors",
-    "ServiceUnavailableError": "client_errors",
-    "ShapingConfig": "episode_scorer",
-    "SingleLearnedReward": "learned_reward",
-    "frames_from_render": "learned_reward",
+MODULES = {
+    "client_errors": ("EpisodeLostError", "OutOfOrderError", "ServiceError", "ServiceUnavailableError"),
+    "episode_scorer": ("ShapingConfig",),
+    "learned_reward": ("LearnedReward", "SingleLearnedReward", "frames_from_render"),
+    "reward_client": ("RewardClient",),
+    "wire": ("RewardPrediction",),
 }
+EXPORTS = {name: module for module, names in MODULES.items() for name in names}
 """Public name -> module that defines it, imported on first use."""
 
 __all__ = [

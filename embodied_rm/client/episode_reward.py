@@ -12,10 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .shaping import hold_potential, potential_lower_bound, shaped_reward, update_success_streak
+from .shaping import BoolArray, FloatArray, hold_potential, potential_lower_bound, shaped_reward, update_success_streak
 
-FloatArray = npt.NDArray[np.floating]
-BoolArray = npt.NDArray[np.bool_]
 RowIndices = npt.NDArray[np.int64]
 
 STATE_FIELDS = ("potential", "steps_since_score", "success_streak", "success_prob", "potential_change")

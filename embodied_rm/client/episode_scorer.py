@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from . import episode_handles
 from .episode_handles import EpisodeHandle
-from .episode_reward import EpisodeReward, EpisodeStep
+from .episode_reward import BoolArray, EpisodeReward, EpisodeStep, RowIndices
 from .wire import Frames, RewardPrediction
 
 if TYPE_CHECKING:
     from .reward_client import RewardClient
 
-RowIndices = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 ENV_SUCCESS, MODEL_SUCCESS = "environment", "model"
 """Sources of success."""
 

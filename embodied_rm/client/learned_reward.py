@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from .episode_reward import EpisodeStep
-from .episode_scorer import ENV_SUCCESS, MODEL_SUCCESS, BoolArray, EpisodeScorer, RowIndices, ShapingConfig
+from .episode_reward import BoolArray, EpisodeStep, RowIndices
+from .episode_scorer import ENV_SUCCESS, MODEL_SUCCESS, EpisodeScorer, ShapingConfig
 from .reward_client import RewardClient
 from .wire import Frames
 

@@ -129,7 +129,9 @@ class InferenceEngine:
         state_batch, first_row, results = StateBatch(state), 0, list[WorkResult]()
         for item in items:
             rows = range(first_row, first_row + item.num_rows)
-            item_output = None if output is None else slice_output(output, slice(rows.start, rows.stop))
+            batch_columns = {} if output is None else vars(output)
+            columns = {name: column[rows.start : rows.stop] for name, column in batch_columns.items()}
+            item_output = RewardOutput(**columns) if columns else None
             state_bytes = serialize_rows([(state, row) for row in rows]) if item.return_state else b""
             results.append(WorkResult(state_batch, first_row, item_output, state_bytes))
             first_row = rows.stop
@@ -172,8 +174,3 @@ def concat_views(views: Sequence[Views]) -> Views:
     if len(views) == 1:
         return views[0]
     return Views(names=views[0].names, frames=np.concatenate([np.asarray(batch.frames) for batch in views]))
-
-
-def slice_output(output: RewardOutput, rows: slice) -> RewardOutput:
-    """Return some rows of a prediction."""
-    return RewardOutput(**{name: column[rows] for name, column in vars(output).items()})

@@ -25,10 +25,7 @@ warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 
 def decode_views(payload: FramePayload, limits: ServeLimits) -> Views:
-    """Decode the frames of a request; raw pixels are not copied.
-
-    Raises `RequestError` for an unsupported format, a too large image, or images of different sizes.
-    """
+    """Decode the frames of a request; raw pixels are not copied. Raises `RequestError` for unsuitable images."""
     if payload.images is None:
         num_rows, num_views, *size = payload.shape
         shape = (num_views, num_rows, *size) if payload.view_major else payload.shape

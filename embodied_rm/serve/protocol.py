@@ -76,9 +76,7 @@ class RestoreHeader(EpisodesHeader, kw_only=True):
     state_rows: list[int]
     """Row of each episode within the state."""
     num_state_rows: int
-    """Number of episodes in the state."""
     state_bytes: int
-    """Size of the state, in bytes."""
 
 
 class FrameFingerprint:
@@ -160,11 +158,10 @@ class FrameRequest(SessionRequest):
 
 
 class StatePayload(NamedTuple):
-    """A state that a client sent back."""
+    """A state that a client sent back, of `num_rows` episodes."""
 
     content: memoryview
     num_rows: int
-    """Number of episodes in the state."""
     row_indices: tuple[int, ...]
     """Rows to restore."""
 
@@ -190,10 +187,7 @@ class FramePayload:
 
 
 def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:
-    """Parse the JSON of a request.
-
-    Raises `RequestError`: BAD_REQUEST for invalid JSON, VALIDATION_ERROR for wrong fields.
-    """
+    """Parse the JSON of a request. Raises `RequestError` for invalid JSON, and with another code for wrong fields."""
     try:
         return msgspec.json.decode(header_json, type=header_type, strict=True)
     except msgspec.ValidationError as error:

@@ -91,14 +91,10 @@ def deploy(load_model: ModelLoader, config: ServeConfig, api_key: str | None) ->
 
 
 def build_application(serve: Any, load_model: ModelLoader, config: ServeConfig, api_key: str | None) -> Any:
-    """Build the Ray Serve application.
-
-    `max_ongoing_requests` exceeds the queue limit, so that the replica itself rejects requests, with `Retry-After`.
-    """
+    """Build the Ray Serve application."""
     ray_config = config.ray
-    router = import_ray_module(REQUIRED_BY, "ray.serve.config").RequestRouterConfig(
-        request_router_class=REQUEST_ROUTER_CLASS, request_router_kwargs={"num_fallback_replicas": 0}
-    )
+    options = {"request_router_class": REQUEST_ROUTER_CLASS, "request_router_kwargs": {"num_fallback_replicas": 0}}
+    router = import_ray_module(REQUIRED_BY, "ray.serve.config").RequestRouterConfig(**options)
     autoscaling_config = {
         "min_replicas": ray_config.min_replicas,
         "max_replicas": ray_config.resolved_max_replicas,
@@ -108,7 +104,7 @@ def build_application(serve: Any, load_model: ModelLoader, config: ServeConfig, 
         serve.ingress()(RewardReplica),
         name=APP_NAME,
         autoscaling_config=autoscaling_config,
-        max_ongoing_requests=2 * config.limits.max_queue,
+        max_ongoing_requests=2 * config.limits.max_queue,  # the replica itself rejects requests, with `Retry-After`
         request_router_config=router,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         graceful_shutdown_timeout_s=config.drain_timeout_s,

@@ -196,18 +196,19 @@ class RewardService:
             raise RequestError(ErrorCode.VALIDATION_ERROR, "return_state: this model's state cannot be returned")
         new_rows, futures = self.sessions.partition(request)
         if len(new_rows) == len(request.episodes):
-            result = await self._run_batch(request, new_rows, deadline)
-            return self._encode_response(result.columns, result.state_bytes)
-        if new_rows:
-            await (await self._run_batch(request, new_rows, deadline)).committed
-        for pending in dict.fromkeys(futures):
-            await wait_until_deadline(pending, deadline)
-        columns = self.sessions.cached_outputs(request)
-        state_rows = self.sessions.state_rows(request.episodes, range(len(request.episodes)))
-        state_bytes = await self.engine.serialize_state(state_rows) if request.return_state else b""
-        return self._encode_response(columns, state_bytes)
-
-    def _encode_response(self, columns: OutputColumns, state_bytes: bytes) -> Message:
+            columns, state_bytes, _ = await self._run_batch(request, new_rows, deadline)
+        else:
+            if new_rows:
+                await (await self._run_batch(request, new_rows, deadline)).committed
+            try:
+                async with asyncio.timeout_at(deadline):
+                    for future in dict.fromkeys(futures):
+                        await asyncio.shield(future)
+            except TimeoutError:
+                raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None
+            columns = self.sessions.cached_outputs(request)
+            state_rows = self.sessions.state_rows(request.episodes, range(len(request.episodes)))
+            state_bytes = await self.engine.serialize_state(state_rows) if request.return_state else b""
         metadata = {"model_version": self.metadata.version, "state_bytes": len(state_bytes)}
         return encode_response(columns, metadata, state_bytes)
 
@@ -247,12 +248,3 @@ class RewardService:
             else:
                 fields |= {"kind": RESET, "instructions": [request.instructions[row] for row in row_indices]}
         return WorkItem(client_id=request.episodes.client_id, num_rows=len(row_indices), deadline=deadline, **fields)
-
-
-async def wait_until_deadline(pending: asyncio.Future[None], deadline: float) -> None:
-    """Wait for a result. Raises `RequestError` at the deadline."""
-    remaining_s = deadline - asyncio.get_running_loop().time()
-    try:
-        await asyncio.wait_for(asyncio.shield(pending), max(remaining_s, 0))
-    except TimeoutError:
-        raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None

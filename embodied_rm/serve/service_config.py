@@ -52,7 +52,6 @@ class ServeLimits:
 
     @property
     def max_body_bytes(self) -> int:
-        """`max_body_mb` in bytes."""
         return int(self.max_body_mb * BYTES_PER_MIB)
 
     @property
@@ -82,14 +81,12 @@ class RayConfig:
             if self.min_replicas is None and getattr(self, name) is not None:
                 raise UserError(f"ray.{name}={getattr(self, name)} needs replicas: set ray.min_replicas=2, for example")
         if self.min_replicas is not None and not 1 <= self.min_replicas <= self.resolved_max_replicas:
-            raise UserError(
-                f"ray.min_replicas must be from 1 to ray.max_replicas, got {self.min_replicas} and {self.max_replicas}"
-            )
+            got = f"{self.min_replicas} and {self.max_replicas}"
+            raise UserError(f"ray.min_replicas must be from 1 to ray.max_replicas, got {got}")
         if self.target_ongoing_requests < 1 or not self.num_cpus > 0 or self.num_gpus < 0:
-            raise UserError(
-                "ray.target_ongoing_requests must be >= 1, ray.num_cpus > 0 and ray.num_gpus >= 0, got "
-                f"{self.target_ongoing_requests}, {self.num_cpus:g} and {self.num_gpus:g}"
-            )
+            bounds = "ray.target_ongoing_requests must be >= 1, ray.num_cpus > 0 and ray.num_gpus >= 0"
+            got = f"{self.target_ongoing_requests}, {self.num_cpus:g} and {self.num_gpus:g}"
+            raise UserError(f"{bounds}, got {got}")
 
     @property
     def resolved_max_replicas(self) -> int:
@@ -128,10 +125,8 @@ class ServeConfig:
         if self.max_batch_size < 1:
             raise UserError(f"max_batch_size must be >= 1, got {self.max_batch_size}")
         if self.max_queue_delay_ms < 0 or not self.drain_timeout_s > 0:
-            raise UserError(
-                "max_queue_delay_ms must be >= 0 and drain_timeout_s > 0, got "
-                f"{self.max_queue_delay_ms} and {self.drain_timeout_s}"
-            )
+            got = f"{self.max_queue_delay_ms} and {self.drain_timeout_s}"
+            raise UserError(f"max_queue_delay_ms must be >= 0 and drain_timeout_s > 0, got {got}")
 
     def require_api_key(self, api_key: str | None) -> None:
         """Raise `UserError` if other machines could reach the service without a key."""

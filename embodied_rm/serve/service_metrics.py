@@ -23,9 +23,8 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         options: dict[str, Any] = {"registry": self.registry, "namespace": "embodied_rm"}
         durations = {**options, "buckets": DURATION_BUCKETS_S}
-        self.requests = Counter(
-            "requests", "Finished requests by endpoint and status", ["endpoint", "status"], **options
-        )
+        labels = ["endpoint", "status"]
+        self.requests = Counter("requests", "Finished requests by endpoint and status", labels, **options)
         self.accepted_requests = Counter("accepted_requests", "Accepted requests by endpoint", ["endpoint"], **options)
         self.request_duration = Histogram(
             "request_duration_seconds", "Seconds from the first byte of a request to its response", **durations

@@ -32,7 +32,6 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     client_id: str
     num_envs: int
     max_step: int
-    """Largest step of its episodes."""
     mean_progress: float | None
     """Mean over episodes with a prediction."""
     mean_success: float | None
@@ -41,16 +40,8 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     envs: list[EnvStatus]
 
 
-class SessionOverview(msgspec.Struct, kw_only=True):
-    """All active episodes."""
-
-    clients: list[ClientStatus]
-    num_omitted_clients: int
-    """Clients beyond `MAX_CLIENTS`."""
-
-
 def encode_overview(store: SessionStore) -> bytes:
-    """Return the overview as JSON."""
+    """Return the overview as JSON: `clients`, at most `MAX_CLIENTS`, and the number of the others."""
     now, sessions_by_client = store.clock(), dict[str, dict[int, EpisodeSession]]()
     for (client_id, env_id), session in store.sessions.items():
         sessions_by_client.setdefault(client_id, {})[env_id] = session
@@ -60,8 +51,7 @@ def encode_overview(store: SessionStore) -> bytes:
     }
     recent_clients = sorted(idle_s, key=idle_s.__getitem__)[:MAX_CLIENTS]
     clients = [client_status(client_id, sessions_by_client[client_id], now) for client_id in recent_clients]
-    overview = SessionOverview(clients=clients, num_omitted_clients=len(idle_s) - len(clients))
-    return msgspec.json.encode(overview)
+    return msgspec.json.encode({"clients": clients, "num_omitted_clients": len(idle_s) - len(clients)})
 
 
 def client_status(client_id: str, sessions: Mapping[int, EpisodeSession], now: float) -> ClientStatus:

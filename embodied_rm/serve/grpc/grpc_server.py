@@ -98,10 +98,7 @@ class GrpcServer:
         return self._rpc_method(INFERENCE_CLASSES["ModelInferRequest"], "infer", answer)
 
     def _rpc_method(self, request_type: Any, endpoint: str | None, handler: RpcHandler) -> grpc.RpcMethodHandler:
-        """Build a method. Requests are parsed here, so that parse errors are reported like all others.
-
-        `endpoint`: label in the metrics; None: not counted.
-        """
+        """Build a method that also parses its requests. `endpoint`: label in the metrics; None: not counted."""
 
         async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
             timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()

@@ -92,14 +92,12 @@ def extract_api_key(headers: Mapping[str, str]) -> str:
     if (api_key := headers.get("x-api-key")) is not None:
         return api_key
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return credentials.strip()
     if scheme.lower() == "basic":  # a browser's prompt: any user name, the key as password
         try:
             return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
             return ""
-    return ""
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def check_local_host(headers: Headers) -> None:
@@ -110,9 +108,8 @@ def check_local_host(headers: Headers) -> None:
     host = headers.get("host", "")
     hostname = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if host and not is_loopback(hostname.strip("[]")):
-        raise RequestError(
-            ErrorCode.FORBIDDEN, f"unknown host {host[:60]}: without an API key, only this machine may use the service"
-        )
+        message = f"unknown host {host[:60]}: without an API key, only this machine may use the service"
+        raise RequestError(ErrorCode.FORBIDDEN, message)
     check_same_origin(headers)
 
 

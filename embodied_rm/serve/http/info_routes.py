@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -30,20 +31,20 @@ ASSET_PACKAGES = {**dict.fromkeys(PAGE_ASSETS, page.__name__), **dict.fromkeys(S
 def info_routes(service: RewardService) -> list[Route]:
     """Return the routes for health, metadata and metrics."""
 
-    async def live(request: Request) -> Response:
-        return JSONResponse({"live": True})
+    def json_route(path: str, describe: Callable[[Request], dict[str, Any]]) -> Route:
+        async def respond(request: Request) -> Response:
+            return JSONResponse(describe(request))
+
+        return Route(path, respond)
+
+    def model(request: Request) -> dict[str, Any]:
+        service.check_model_name(request.path_params.get("name", service.metadata.name))
+        return describe_model(service)
 
     async def ready(request: Request) -> Response:
         if "name" in request.path_params:
             service.check_model_name(request.path_params["name"])
         return JSONResponse({"ready": service.ready}, 200 if service.ready else ErrorCode.NOT_READY.http_status)
-
-    async def server(request: Request) -> Response:
-        return JSONResponse(SERVER_METADATA)
-
-    async def model(request: Request) -> Response:
-        service.check_model_name(request.path_params.get("name", service.metadata.name))
-        return JSONResponse(describe_model(service))
 
     async def health(request: Request) -> Response:  # path of Robometer's clients
         return JSONResponse({"status": "healthy"}) if service.ready else await ready(request)
@@ -52,12 +53,12 @@ def info_routes(service: RewardService) -> list[Route]:
         return Response(generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4")
 
     return [
-        Route("/v2/health/live", live),
+        json_route("/v2/health/live", lambda request: {"live": True}),
         Route("/v2/health/ready", ready),
-        Route("/v2", server),
-        Route("/v2/models/{name}", model),
+        json_route("/v2", lambda request: SERVER_METADATA),
+        json_route("/v2/models/{name}", model),
         Route("/v2/models/{name}/ready", ready),
-        Route("/v1/metadata", model),
+        json_route("/v1/metadata", model),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
