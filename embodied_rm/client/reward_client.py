@@ -12,19 +12,9 @@ from typing import Any, Optional
 import httpx
 import numpy as np
 
+from . import wire
 from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
-from .wire import (
-    BINARY_CONTENT_TYPE,
-    HEADER_LENGTH_HEADER,
-    LOOPBACK_HOSTS,
-    TIMEOUT_HEADER,
-    BytesLike,
-    Frames,
-    Message,
-    RewardPrediction,
-    decode_response,
-    encode_request,
-)
+from .wire import BytesLike, Frames, Message, RewardPrediction, decode_response, encode_request
 
 CHUNK_BYTES = 1 << 22
 """Bytes per chunk of an upload."""
@@ -67,7 +57,7 @@ class RewardClient:
             ValueError: the key would be sent without TLS to another machine.
         """
         parsed_url = httpx.URL(url)
-        if api_key is not None and parsed_url.scheme != "https" and parsed_url.host not in LOOPBACK_HOSTS:
+        if api_key is not None and parsed_url.scheme != "https" and parsed_url.host not in wire.LOOPBACK_HOSTS:
             raise ValueError(f"a key is not sent without TLS: {url} needs https, or a tunnel to this machine")
         self.client_id = client_id or secrets.token_hex(16)
         self.num_retries = 0
@@ -157,14 +147,13 @@ class RewardClient:
         self._post("restore", encode_request(header, [state]))
 
     def _header(self, env_ids: Sequence[int], episode_ids: Sequence[int], **fields: Any) -> dict[str, Any]:
-        ids = {"client_id": self.client_id, "env_ids": list(env_ids), "episode_ids": list(episode_ids)}
-        return {**ids, **fields}
+        return {"client_id": self.client_id, "env_ids": list(env_ids), "episode_ids": list(episode_ids), **fields}
 
     def _predict(self, endpoint: str, header: dict[str, Any], frames: Frames) -> RewardPrediction:
         shape, blobs = encode_frames(frames)
         request_header = {**header, "views": list(frames), "frames": {"shape": shape, "view_major": True}}
         response = self._post(endpoint, encode_request(request_header, blobs))
-        header_length = int(response.headers[HEADER_LENGTH_HEADER])
+        header_length = int(response.headers[wire.HEADER_LENGTH_HEADER])
         metadata, columns, trailing_bytes = decode_response(response.content, header_length)
         for name in ("success", "ood"):
             columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
@@ -173,9 +162,9 @@ class RewardClient:
     def _post(self, endpoint: str, message: Message) -> httpx.Response:
         header_json, blobs = message
         headers = {
-            "Content-Type": BINARY_CONTENT_TYPE,
-            HEADER_LENGTH_HEADER: str(len(header_json)),
-            TIMEOUT_HEADER: str(int(self._request_timeout_s * 1000)),
+            "Content-Type": wire.BINARY_CONTENT_TYPE,
+            wire.HEADER_LENGTH_HEADER: str(len(header_json)),
+            wire.TIMEOUT_HEADER: str(int(self._request_timeout_s * 1000)),
             "Content-Length": str(len(header_json) + sum(map(len, blobs))),
         }
         return self._send("POST", f"/v1/{endpoint}", [header_json, *blobs], headers)

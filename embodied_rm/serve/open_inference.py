@@ -117,7 +117,8 @@ async def infer(
 ) -> Message:
     """Score the clips of a request. Raises `RequestError`."""
     header = parse_header(InferHeader, header_json)
-    clips, output_names = parse_clips(parse_inputs(header, payload), service.limits), parse_outputs(header.outputs)
+    clips = parse_clips(parse_inputs(header, payload), service.limits)
+    output_names = parse_outputs([output.name for output in header.outputs or ()])
     columns = await score_clips(service, clips, deadline)
     columns = {name: columns[name] for name in output_names}
     metadata = {**service.model_info, "id": header.id}
@@ -130,13 +131,12 @@ async def infer(
     return json.dumps({**metadata, "outputs": outputs}).encode(), []
 
 
-def parse_outputs(requested: Sequence[InferRequestedOutput] | None) -> list[str]:
+def parse_outputs(names: Sequence[str]) -> list[str]:
     """Return the names of the requested outputs; all of them if the request selects none."""
-    names = [output.name for output in requested] if requested else list(OUTPUT_DTYPES)
     for name in names:
         if name not in OUTPUT_DTYPES:
             raise validation_error("outputs", repr(name[:40]), f"one of {', '.join(OUTPUT_DTYPES)}")
-    return names
+    return list(names or OUTPUT_DTYPES)
 
 
 def parse_inputs(header: InferHeader, payload: memoryview) -> Inputs:
@@ -215,12 +215,11 @@ def parse_texts(tensor: InferInputTensor, payload: memoryview) -> list[str]:
 
 def split_length_prefixed(payload: memoryview) -> list[bytes]:
     """Split a binary BYTES tensor into its strings."""
-    chunks, offset = [], 0
-    while offset < len(payload):
-        num_bytes = int.from_bytes(payload[offset : offset + LENGTH_PREFIX_BYTES], "little")
-        offset += LENGTH_PREFIX_BYTES
-        if offset + num_bytes > len(payload):
+    chunks = []
+    while len(payload):
+        end = LENGTH_PREFIX_BYTES + int.from_bytes(payload[:LENGTH_PREFIX_BYTES], "little")
+        if end > len(payload):
             raise RequestError(ErrorCode.VALIDATION_ERROR, "a string is longer than the remaining bytes")
-        chunks.append(bytes(payload[offset : offset + num_bytes]))
-        offset += num_bytes
+        chunks.append(bytes(payload[LENGTH_PREFIX_BYTES:end]))
+        payload = payload[end:]
     return chunks

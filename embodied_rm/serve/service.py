@@ -11,28 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embodied_rm.client.wire import Message, encode_response
+from embodied_rm.serve import protocol
 from embodied_rm.serve.engine import InferenceEngine
 from embodied_rm.serve.image_decoding import decode_views
 from embodied_rm.serve.model_handle import ModelHandle, trim_when_idle
-from embodied_rm.serve.protocol import (
-    UNKNOWN_FINGERPRINT,
-    EpisodeBatch,
-    EpisodesHeader,
-    FrameRequest,
-    FrameRequestHeader,
-    ResetHeader,
-    RestoreHeader,
-    RestoreRequest,
-    SessionRequest,
-    StatePayload,
-    StepHeader,
-    fingerprint_rows,
-    parse_episodes,
-    parse_frames,
-    parse_header,
-    validate_counts,
-    validate_instructions,
-)
+from embodied_rm.serve.protocol import EpisodeBatch, FrameRequest, FrameRequestHeader, RestoreRequest, SessionRequest
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, STEP, FairQueue, WorkItem
 from embodied_rm.serve.service_config import ServeConfig
@@ -135,43 +118,43 @@ class RewardService:
         return {name: column.astype(OUTPUT_DTYPES[name], copy=False) for name, column in columns.items()}
 
     async def handle_reset(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
-        header = parse_header(ResetHeader, header_json)
-        episodes = parse_episodes(header, self.limits)
-        instructions = validate_instructions(header.instructions, len(episodes), self.limits)
+        header = protocol.parse_header(protocol.ResetHeader, header_json)
+        episodes = protocol.parse_episodes(header, self.limits)
+        instructions = protocol.validate_instructions(header.instructions, len(episodes), self.limits)
         frames = await self._parse_frames(header, episodes, payload)
         request = FrameRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
         return await self._predict(request, deadline)
 
     async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
-        header = parse_header(StepHeader, header_json)
-        episodes = parse_episodes(header, self.limits)
-        steps = validate_counts("steps", header.steps, len(episodes))
+        header = protocol.parse_header(protocol.StepHeader, header_json)
+        episodes = protocol.parse_episodes(header, self.limits)
+        steps = protocol.validate_counts("steps", header.steps, len(episodes))
         if min(steps) < 1:
             raise validation_error("steps", min(steps), "from 1 on: step 0 is the frame that begins an episode")
         request = FrameRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
         return await self._predict(request, deadline)
 
     async def handle_end(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
-        episodes = parse_episodes(parse_header(EpisodesHeader, header_json), self.limits)
+        episodes = protocol.parse_episodes(protocol.parse_header(protocol.EpisodesHeader, header_json), self.limits)
         if len(payload):
             raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} unexpected bytes after the JSON")
         return encode_response({}, {"num_ended": self.sessions.end(episodes)})
 
     async def handle_restore(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
-        header = parse_header(RestoreHeader, header_json)
-        episodes = parse_episodes(header, self.limits)
+        header = protocol.parse_header(protocol.RestoreHeader, header_json)
+        episodes = protocol.parse_episodes(header, self.limits)
         if header.state_bytes != len(payload):
             raise validation_error("state_bytes", f"{len(payload)} bytes", f"{header.state_bytes}, as the JSON says")
         if not self.metadata.supports_restore:
             message = "state_bytes: this model's state can be neither returned nor restored"
             raise RequestError(ErrorCode.VALIDATION_ERROR, message)
-        steps = validate_counts("steps", header.steps, len(episodes))
-        state_rows = validate_counts("state_rows", header.state_rows, len(episodes))
+        steps = protocol.validate_counts("steps", header.steps, len(episodes))
+        state_rows = protocol.validate_counts("state_rows", header.state_rows, len(episodes))
         num_rows, max_rows = header.num_state_rows, self.limits.max_envs_per_request
         if not max(state_rows) < num_rows <= max_rows:
             raise validation_error("state_rows", f"{max(state_rows)} of {num_rows}", f"rows of at most {max_rows}")
-        fingerprints = (UNKNOWN_FINGERPRINT,) * len(episodes)
-        state = StatePayload(payload, num_rows, state_rows)
+        fingerprints = (protocol.UNKNOWN_FINGERPRINT,) * len(episodes)
+        state = protocol.StatePayload(payload, num_rows, state_rows)
         request = RestoreRequest(episodes=episodes, steps=steps, fingerprints=fingerprints, payload=state)
         self.sessions.check_restore(request)
         await (await self._run_batch(request, range(len(episodes)), deadline)).committed
@@ -181,13 +164,13 @@ class RewardService:
         self, header: FrameRequestHeader, episodes: EpisodeBatch, payload: memoryview
     ) -> dict[str, Any]:
         """Return the fields of a `FrameRequest`. Encoded images are decoded in a thread."""
-        frames = parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
+        frames = protocol.parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
         if frames.images is None:
             views = decode_views(frames, self.limits)
         else:
             loop = asyncio.get_running_loop()
             views = await loop.run_in_executor(self._decode_executor, decode_views, frames, self.limits)
-        fingerprints = fingerprint_rows(len(episodes), frames)
+        fingerprints = protocol.fingerprint_rows(len(episodes), frames)
         return {"views": views, "fingerprints": fingerprints, "return_state": header.return_state}
 
     async def _predict(self, request: FrameRequest, deadline: float) -> Message:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from embodied_rm.client.wire import DATATYPE_NAMES
+from embodied_rm.serve import open_inference
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
-from embodied_rm.serve.open_inference import (
-    BYTES_DATATYPE,
-    UINT8_DATATYPE,
-    InferInputTensor,
-    InferRequestedOutput,
-    Inputs,
-    parse_clips,
-    parse_outputs,
-    score_clips,
-)
+from embodied_rm.serve.open_inference import BYTES_DATATYPE, UINT8_DATATYPE, InferInputTensor, Inputs
 from embodied_rm.serve.request_errors import validation_error
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import OUTPUT_DTYPES
@@ -26,9 +18,9 @@ CONTENT_FIELDS = {UINT8_DATATYPE: "uint_contents", BYTES_DATATYPE: "bytes_conten
 
 async def infer(service: RewardService, request: Any, deadline: float) -> Any:
     """Score the clips of a request. Raises `RequestError`."""
-    clips = parse_clips(parse_inputs(request), service.limits)
-    output_names = parse_outputs([InferRequestedOutput(name=output.name) for output in request.outputs])
-    columns = await score_clips(service, clips, deadline)
+    clips = open_inference.parse_clips(parse_inputs(request), service.limits)
+    output_names = open_inference.parse_outputs([output.name for output in request.outputs])
+    columns = await open_inference.score_clips(service, clips, deadline)
     tensor = INFERENCE_CLASSES["ModelInferResponse.InferOutputTensor"]
     response = INFERENCE_CLASSES["ModelInferResponse"](**service.model_info, id=request.id)
     for name in output_names:
