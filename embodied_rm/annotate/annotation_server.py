@@ -11,8 +11,6 @@ The token authorizes writing, so it is long and random. `Origin` is checked to r
 DNS rebinding. The page itself can load and reach only this server. Requests select data by index, never by path.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re

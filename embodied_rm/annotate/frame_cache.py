@@ -1,7 +1,5 @@
 """JPEG images of frames for the browser, by index of episode, view and frame."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Parse annotations sent by the page, without trusting them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proposed subtasks for episodes without annotation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

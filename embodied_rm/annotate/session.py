@@ -1,7 +1,5 @@
 """State of an annotation session: stored and proposed subtasks, frames, and the annotations saved so far."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Metrics of one trial, from its curves; a case has their mean over all trials."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

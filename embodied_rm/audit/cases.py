@@ -1,7 +1,5 @@
 """The cases of an audit: perturbation, metric, expectation and rationale; docs/audit.md describes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial

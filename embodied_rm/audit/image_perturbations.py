@@ -1,7 +1,5 @@
 """Perturbed images: black, half covered, swapped, without the robot, or with the goal image."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

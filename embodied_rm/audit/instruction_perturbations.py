@@ -1,7 +1,5 @@
 """Perturbed instructions: another goal, a negation, none, or a paraphrase."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

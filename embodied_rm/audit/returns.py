@@ -1,7 +1,5 @@
 """Success and rewards of a clip, from the same `EpisodeReward` as in training (pure)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

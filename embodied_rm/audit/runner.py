@@ -1,7 +1,5 @@
 """Run all cases of an audit on one model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Perturbed frame order: reversed, frozen, shuffled, hovering, looping, or with further frames."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from embodied_rm.audit.test_set import (

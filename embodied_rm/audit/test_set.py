@@ -1,7 +1,5 @@
 """Episodes of an audit by their outcome, and the clips that are made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tab completion: the command is completed here, its keys and values by Hydra."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import cast

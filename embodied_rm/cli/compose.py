@@ -1,7 +1,5 @@
 """Turn a command line into one frozen config dataclass, or into a one-sentence error. Hydra composes the config."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import typing

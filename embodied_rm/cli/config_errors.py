@@ -1,7 +1,5 @@
 """Config errors as one sentence that names the key, the value, the choices and the nearest name."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator, Sequence

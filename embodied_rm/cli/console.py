@@ -1,7 +1,5 @@
 """The reporter of the command line: progress bars and aligned tables on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized

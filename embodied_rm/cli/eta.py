@@ -1,7 +1,5 @@
 """Remaining time of a job of many items, some of which are only read from a cache."""
 
-from __future__ import annotations
-
 from collections import deque
 
 MAX_DURATIONS = 1000

@@ -1,7 +1,5 @@
 """Help pages, generated from the YAML files: summary, keys with defaults and descriptions, examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

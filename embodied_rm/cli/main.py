@@ -4,8 +4,6 @@ Exit codes: 0 done, 1 internal error (with traceback), 2 invalid input, 3 failed
 4 error of a reward service, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

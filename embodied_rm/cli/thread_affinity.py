@@ -1,7 +1,5 @@
 """CPU affinity of threads, for the low latency of the reward service."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import MutableMapping
 

@@ -1,7 +1,5 @@
 """`evaluate`: metrics of a reward model and of baselines against annotations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

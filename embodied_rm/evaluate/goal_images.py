@@ -1,7 +1,5 @@
 """Goal images of an evaluation, from other episodes or from files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Metrics of progress curves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

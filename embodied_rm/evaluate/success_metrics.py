@@ -1,7 +1,5 @@
 """Metrics of success predictions, subtasks, uncertainty and out-of-distribution scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A reward model with a subset of its views."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

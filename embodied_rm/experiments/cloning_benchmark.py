@@ -1,7 +1,5 @@
 """`embodied-rm bench cloning`: reward-weighted cloning of mixed demonstrations, compared with plain cloning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`embodied-rm compare`: compare reward rules on paired refinements of the same cloned policies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """A comparison of reward rules as metrics, as a report and as Markdown tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isnan

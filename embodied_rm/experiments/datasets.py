@@ -1,7 +1,5 @@
 """Open and read datasets for commands, and report the episodes that are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`embodied-rm demo`: the whole loop, a pipeline of the other commands."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path

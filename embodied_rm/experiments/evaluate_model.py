@@ -1,7 +1,5 @@
 """`embodied-rm evaluate`: evaluate a reward model on annotated, unseen episodes of a dataset or of splits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

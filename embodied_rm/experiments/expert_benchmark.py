@@ -1,7 +1,5 @@
 """`embodied-rm bench experts`: success of every task's expert on all robots and both physics backends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm bench fusion`: metrics of a model for every fusion and every subset of views."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

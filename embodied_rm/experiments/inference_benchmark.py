@@ -1,7 +1,5 @@
 """`embodied-rm bench model`: inference speed of a reward model, in eager torch and ONNX Runtime."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`embodied-rm bench labels`: compare the default model trained with every labeling scheme."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Load a reward model and the episodes that it is evaluated on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Run several commands inside one run folder, one after the other; finished ones are skipped."""
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Iterator

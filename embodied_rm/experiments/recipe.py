@@ -1,7 +1,5 @@
 """The recipe of one refinement of a comparison: record, clone, refine."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any

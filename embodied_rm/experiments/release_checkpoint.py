@@ -1,7 +1,5 @@
 """`embodied-rm build-checkpoint`: the bundled model, from nothing to its card."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm bench renderers`: image differences of OpenGL and the ray tracer, and their effect on a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

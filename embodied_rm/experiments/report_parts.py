@@ -1,7 +1,5 @@
 """Results of commands as parts of a report and of metrics.json."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest

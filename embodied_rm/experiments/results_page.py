@@ -1,7 +1,5 @@
 """Results pages in Markdown: one section per command, with the machine that it ran on."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """`embodied-rm bench reward`: time of a refinement iteration with a learned reward and with the simulator's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

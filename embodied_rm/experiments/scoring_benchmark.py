@@ -1,7 +1,5 @@
 """`embodied-rm bench score`: speed of scoring videos from disk, compared with only decoding them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`embodied-rm bench sim`: speed of the simulator, compared with Gymnasium's `AsyncVectorEnv`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of cloning and refinement that differ between tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Interleaved timings of several calls, and the throughput that follows from them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median

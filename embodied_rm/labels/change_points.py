@@ -4,8 +4,6 @@ Sources: Unsupervised Perceptual Rewards (Sermanet et al., arXiv 1612.06699) seg
 vary least inside the segments, found here exactly, by dynamic programming; VLA-RL uses key frames of the gripper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Predictions of another reward model as targets: a fast model learns from a slow one (ONI, arXiv 2410.23022)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

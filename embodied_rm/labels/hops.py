@@ -3,8 +3,6 @@
 Progress counts finished subtasks. A hop is a fraction of the remaining progress (gain) or of the gained one (loss).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

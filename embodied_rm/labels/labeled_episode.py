@@ -1,7 +1,5 @@
 """Episodes with the targets of labeling schemes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Every prefix of an episode is a clip with its own score. A clip under a negative
 `negative_hop`). The true progress is the rater. Values between two scores are not taught.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Sources: VLAC teaches the change between neighboring frames, with regression (th
 negatives, and rejects mismatched instructions. Large Reward Models ranks any two frames, with ties.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

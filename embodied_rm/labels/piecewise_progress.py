@@ -1,7 +1,5 @@
 """Progress that rises subtask by subtask, shared by the schemes `stages`, `visual_change` and `change_points`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

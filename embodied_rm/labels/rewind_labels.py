@@ -5,8 +5,6 @@ instruction every frame is labeled 0. The objective uses the hops between these 
 i / (L - 1)). For a negative instruction it uses the hop from the first to the last frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labeling schemes by name: their label functions and loss terms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Source: SARM (lerobot's `rewards/sarm`): progress = P[k-1] + fraction[k] * tau w
 SARM's look-ahead windows are left out: they are not causal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

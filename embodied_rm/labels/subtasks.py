@@ -1,7 +1,5 @@
 """Tasks, goals, instructions and subtask indices of episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Elapsed time t / T as progress, on successes and failures: a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

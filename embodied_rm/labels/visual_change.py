@@ -5,8 +5,6 @@ the previous one. The budget of a subtask is clip(K * length / T, 0.75, 1.25). P
 subtasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Baselines of the `evaluate` tables that use no image: a constant, the elapsed time and the true progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

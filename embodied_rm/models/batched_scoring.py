@@ -1,7 +1,5 @@
 """Scoring of several frames of one episode with `ProgressNet`: networks in one batch, fusion frame by frame."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Save and load `ProgressNet`: safetensors or ONNX graphs, and a JSON manifest that describes the net."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Build the image and text encoders of a description; the libraries for them are imported on demand."""
 
-from __future__ import annotations
-
 import copy
 import difflib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`CudaNet`: a `ProgressNet` on a GPU in bf16, from images to embeddings as one compiled CUDA graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

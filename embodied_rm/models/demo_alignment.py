@@ -4,8 +4,6 @@ A hidden Markov model: the hidden state is the current keyframe of the demonstra
 of embeddings. Its forward filter uses past frames only. Shapes: N environments, R keyframes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The prediction heads of `ProgressNet`: from the embeddings of two frames to the fields of `HeadOutputs`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

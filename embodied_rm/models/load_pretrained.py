@@ -1,7 +1,5 @@
 """Load models of `transformers` and weights from folders; each failure is a `CheckpointError`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

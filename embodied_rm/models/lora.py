@@ -1,7 +1,5 @@
 """Low-rank adaptation (LoRA) of a frozen tower: W + BA with small rank (Hu et al., arXiv 2106.09685)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize

@@ -1,7 +1,5 @@
 """Make an encoder by name; the libraries of pretrained models are imported when one is asked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

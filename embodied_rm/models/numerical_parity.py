@@ -1,7 +1,5 @@
 """Largest differences between the predictions of two reward models on the same random images."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from embodied_rm.models.progress_net import ProgressNet

@@ -5,8 +5,6 @@ folded into its weights; the last transformer layer computes the query token onl
 embeddings separately.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -4,8 +4,6 @@ A manifest or an `open_clip_config.json` is untrusted. open_clip would download 
 and transformers would offer to run its code; neither receives a key that is not listed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ position along a demonstration (`models.demo_alignment`). All arrays are float32
 Source: Robo-Dopamine (arXiv 2512.23703), section 4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 

@@ -1,7 +1,5 @@
 """Load large pretrained encoders from a folder or a hub. Weights are read from safetensors only."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

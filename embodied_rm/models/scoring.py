@@ -1,7 +1,5 @@
 """Score recorded episodes with the online interface: `reset` and `step`, for many episodes in parallel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 

@@ -4,8 +4,6 @@ Other predictions than the stored ones mean another environment: another library
 processor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ tests/models/test_small_clip.py compares the two. It needs torch alone, so that 
 open_clip, timm and torchvision, which take longer to import than the model takes to load.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Instructions with several subgoals ("open the drawer; then lift the red cube"), scored one subgoal at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 

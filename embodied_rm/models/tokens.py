@@ -1,7 +1,5 @@
 """Token ids of instructions: open_clip's byte-pair tokenizer; its 49,408 ids can be hashed to fewer."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Sequence
 from functools import cache, lru_cache

@@ -4,8 +4,6 @@ torchvision wheels from PyPI are CUDA builds. With a CPU build of torch their co
 import fails on the missing schema of `nms`. No code here calls that operator, so declaring it is enough.
 """
 
-from __future__ import annotations
-
 import torch
 
 OPERATOR_SCHEMAS = {

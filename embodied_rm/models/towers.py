@@ -10,8 +10,6 @@ multiplications at the same accuracy in simulation. Its first layer has no paddi
 pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ The classes are selected here by the name of an architecture. `config.json` is r
 the class, and weights are read from safetensors only. No file in the folder can name code to run.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Mapping, Sequence

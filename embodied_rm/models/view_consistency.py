@@ -6,8 +6,6 @@ It guards against a photograph of the goal before one camera, an occluded camera
 views, the other two still show the scene.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

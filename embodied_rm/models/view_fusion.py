@@ -1,7 +1,5 @@
 """From feature maps of any number of views and the instruction to one embedding per frame."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

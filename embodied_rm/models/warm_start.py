@@ -1,7 +1,5 @@
 """Initialize a net from a trained one, with further views and subtasks if needed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Contact sheets: images as one png, one captioned row per item and one column per view."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Contents of a report as plain data, without layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

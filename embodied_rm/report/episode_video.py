@@ -1,7 +1,5 @@
 """Episodes as small mp4 files with all views side by side."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Markdown tables of result pages and model cards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 

@@ -1,7 +1,5 @@
 """Model card: data, metrics and failures of a reward model, generated from its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

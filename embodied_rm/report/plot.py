@@ -1,7 +1,5 @@
 """Plots that are stored as images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

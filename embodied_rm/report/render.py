@@ -1,7 +1,5 @@
 """Renders a `Report` as one HTML file: a template with inline style, script and data."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import html

@@ -1,7 +1,5 @@
 """Exports scored episodes to Rerun recordings: videos and curves on a common timeline. Needs the extra `rerun`."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from itertools import chain, groupby

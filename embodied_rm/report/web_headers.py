@@ -1,7 +1,5 @@
 """HTTP headers of local web pages: they may load from and connect to their own server only."""
 
-from __future__ import annotations
-
 CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 """File extension -> content type. All files are UTF-8."""
 SHARED_ASSETS = ("look.css", "elements.js")

@@ -1,7 +1,5 @@
 """`embodied-rm clone`: behavior cloning of one task's demonstrations, evaluated in the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm collect`: record a dataset of scripted experts, scripted failures and stored policies."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

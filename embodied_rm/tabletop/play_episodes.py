@@ -1,7 +1,5 @@
 """`embodied-rm play`: render the expert, a random policy or a stored one, or replay a divergence of the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field

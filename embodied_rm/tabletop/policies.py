@@ -1,7 +1,5 @@
 """Policies as functions of observations, for recording their episodes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`embodied-rm refine`: PPO from a cloned policy on a learned reward, evaluated in the simulator."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path

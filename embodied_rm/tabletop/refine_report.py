@@ -1,7 +1,5 @@
 """Metrics and report parts of a refinement."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Splits: environments for training, unseen ones for evaluation, and checks that the two do not overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache

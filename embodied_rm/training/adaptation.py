@@ -1,7 +1,5 @@
 """Adapt a reward model to one annotated demonstration, or train one on that demonstration alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

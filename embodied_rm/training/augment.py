@@ -1,7 +1,5 @@
 """Image augmentations that preserve labels, equal for all frames of one view of an episode."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Batches of sampled frames from labeled episodes (numpy only)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks before training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from embodied_rm.errors import DataError, UserError

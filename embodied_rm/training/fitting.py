@@ -1,7 +1,5 @@
 """Fit a net, new or pretrained, to episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Forward pass of training: every image is encoded once, every ordered pair of frames is predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """Sampling of the frames of an episode for a training batch. All ordered pairs of them are supervised."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Random word replacement in instructions, for robustness to unknown words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labelers that run a model: change points in frozen features, and preferences of a reward model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Training loop."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Losses of the heads of a reward model (pure torch)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Negative instructions: instructions of other goals than that of an episode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training objective: the weighted loss terms of every labeling scheme."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Train a reward model on labeled episodes, and save it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 A block of weights is gathered when it runs. The net on top of the towers is small and replicated.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Episodes enter in a seeded order, are prefetched in a thread, and leave in the s
 the seed and the training step, so a resumed run draws the same batches as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import fields

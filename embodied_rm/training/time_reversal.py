@@ -5,8 +5,6 @@ objects at rest do not reveal the direction of time.
 Source: time reversal as self-supervision (Nair et al., arXiv 1810.01128).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

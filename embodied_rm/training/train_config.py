@@ -1,7 +1,5 @@
 """Configuration of reward model training."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """State of a training run (model, optimizers, elapsed time) that can be saved and resumed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

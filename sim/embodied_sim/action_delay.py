@@ -1,7 +1,5 @@
 """Action latency."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arm control: Cartesian actions to actuator targets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import mujoco

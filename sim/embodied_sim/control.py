@@ -1,7 +1,5 @@
 """Batched differential inverse kinematics by damped least squares."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

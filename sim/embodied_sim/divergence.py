@@ -1,7 +1,5 @@
 """Dumps of diverged worlds, and their replay."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Start states of episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

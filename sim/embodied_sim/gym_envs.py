@@ -5,8 +5,6 @@ Gymnasium 1.0 and later do not load plugins: `import embodied_sim` first, or use
 `embodied_sim:embodied_rm/LiftCube-v0`.
 """
 
-from __future__ import annotations
-
 import gymnasium as gym
 
 from embodied_sim.registry import task_names

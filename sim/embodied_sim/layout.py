@@ -1,7 +1,5 @@
 """Start of an episode: poses, joints, colors, and the object and side that the instruction names."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

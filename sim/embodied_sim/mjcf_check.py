@@ -1,7 +1,5 @@
 """Compile an untrusted MuJoCo XML file in a child process, with limits on time and memory."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

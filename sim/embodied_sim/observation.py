@@ -1,7 +1,5 @@
 """State observation: positions in the robot frame and relative to the tool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

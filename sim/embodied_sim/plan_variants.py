@@ -1,7 +1,5 @@
 """Plans that are derived from others: stalls, misses and other deliberate failures, and continuations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A task file of your own is named by its path, `task=my_task.py`, and is executed
 such files, on the command line or in Python. Names that come from data go through `find_task`, which runs no file.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

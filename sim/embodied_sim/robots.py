@@ -1,7 +1,5 @@
 """Robot arms: the bundled ones, and any position-actuated arm from a MuJoCo XML file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

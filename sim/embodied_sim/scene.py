@@ -1,7 +1,5 @@
 """The tabletop scene: an arm, a table, three cameras and the props of a task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import mujoco

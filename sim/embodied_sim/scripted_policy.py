@@ -1,7 +1,5 @@
 """Scripted policies for data collection: the expert and deliberate failures, with random speed and noise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

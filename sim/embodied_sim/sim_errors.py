@@ -1,7 +1,5 @@
 """User errors of the simulator: each message names the setting, the value and the choices."""
 
-from __future__ import annotations
-
 import difflib
 import traceback
 from collections.abc import Mapping

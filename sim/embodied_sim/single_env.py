@@ -1,7 +1,5 @@
 """`TabletopEnv`: one environment as a plain `gymnasium.Env`, for code without vector environments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Snapshots of an environment as arrays that a file can store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields

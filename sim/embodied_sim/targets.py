@@ -1,7 +1,5 @@
 """Targets of waypoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Base class of tasks: start, progress, success, expert plan and failure plans."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar

@@ -3,8 +3,6 @@
 Takes about a quarter of a second: it compiles the scene and plays the expert for one episode in a few environments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A few environments for checking a task before it is registered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Waypoint plans of scripted policies, and their batched execution."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

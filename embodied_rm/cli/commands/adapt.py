@@ -1,7 +1,5 @@
 """`embodied-rm adapt`: fit a reward model to one annotated demonstration."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm annotate`: annotate subtasks and success of episodes on a local web page."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path

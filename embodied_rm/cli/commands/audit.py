@@ -1,7 +1,5 @@
 """`embodied-rm audit`: test a reward model with perturbed episodes that it should not reward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

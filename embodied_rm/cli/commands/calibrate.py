@@ -1,7 +1,5 @@
 """`embodied-rm calibrate`: fit the confidence interval and the out-of-distribution score of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

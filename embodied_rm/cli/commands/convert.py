@@ -1,7 +1,5 @@
 """`embodied-rm convert`: convert episodes of any supported format to a LeRobot v3.0 dataset."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm export`: export a reward model to ONNX and compare it with the checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`embodied-rm inspect`: list all issues of a dataset by episode and file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`embodied-rm score`: predict the progress of every frame of recorded episodes."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator, Sequence

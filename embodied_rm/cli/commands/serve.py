@@ -1,7 +1,5 @@
 """`embodied-rm serve`: serve a reward model over HTTP and gRPC."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from contextlib import suppress

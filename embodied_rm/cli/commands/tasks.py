@@ -1,7 +1,5 @@
 """`embodied-rm tasks`: list the tasks of the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`embodied-rm train`: train a reward model on recorded episodes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace

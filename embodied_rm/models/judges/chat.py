@@ -1,7 +1,5 @@
 """Queries to vision-language models and their answers, for models in this process and behind an endpoint."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`EndpointChat`: a vision-language model behind an OpenAI-compatible endpoint (vLLM, SGLang, and hosted ones)."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

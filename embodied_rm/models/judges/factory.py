@@ -1,7 +1,5 @@
 """Create the judge of a configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configuration of a judge: a question or a released model, in this process or behind an endpoint."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

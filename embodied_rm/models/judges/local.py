@@ -1,7 +1,5 @@
 """`LocalChat`: a generative vision-language model of `transformers` in this process, loaded from a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

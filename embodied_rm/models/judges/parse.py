@@ -1,7 +1,5 @@
 """Parse answers (pure functions): a number, a choice, or None if the text has no valid one."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """All prompts of this package's questions; `{instruction}` is replaced by the instruction of the episode."""
 
-from __future__ import annotations
-
 SYSTEM_PROMPT = (
     "You watch a robot at work and judge how far its task is, by what the pictures show and by nothing else."
 )

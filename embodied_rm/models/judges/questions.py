@@ -1,7 +1,5 @@
 """Questions to a vision-language model about a timestep, and the potentials that follow from the answers."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@
 """
 # ruff: noqa: E501
 
-from __future__ import annotations
-
 ROBO_DOPAMINE_PROMPT = """
 You are a rigorous, impartial vision evaluator for robot task progress. Your job is to judge whether the AFTER image set moves closer to the task objective than the BEFORE image set, using the provided reference examples only as anchors.
 

@@ -1,7 +1,5 @@
 """`ShuffledJudge`: progress of shuffled frames of a complete video, so that their order gives no information."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

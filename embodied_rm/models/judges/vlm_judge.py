@@ -1,7 +1,5 @@
 """`VlmJudge`: a vision-language model as a `RewardModel`, queried with one question at every timestep."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

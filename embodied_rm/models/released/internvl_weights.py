@@ -4,8 +4,6 @@ Both compute the same function with different weight names. InternLM2 stores que
 matrix; the vision model stores all three in one matrix. Code in the released folders is never executed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

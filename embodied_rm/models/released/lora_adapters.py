@@ -3,8 +3,6 @@
 PEFT itself is not used, because its adapter configurations can name more than weights.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

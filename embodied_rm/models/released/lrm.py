@@ -1,7 +1,5 @@
 """Large Reward Models: three LoRA adapters of one Qwen3-VL, whose answers are averaged."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ReWiND: four transformer layers over the embeddings of sixteen frames and an instruction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 It is a plain generative model (Qwen2.5-VL or Qwen3-VL), so an endpoint can serve it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """RoboReward: a grade from 1 to 5 for the video so far. It is a plain generative model (Qwen3-VL)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

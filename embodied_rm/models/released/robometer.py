@@ -1,7 +1,5 @@
 """Robometer: progress and success at a token after each frame of a video; a Qwen3-VL with three small heads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Such a file is a zip archive with a pickle and the raw bytes of tensors. The opc
 They can only create containers, numbers, text and tensors. Every other object becomes an `UnresolvedObject`.
 """
 
-from __future__ import annotations
-
 import math
 import pickletools
 import zipfile

@@ -1,7 +1,5 @@
 """VLAC: the change of progress between two images, and whether a task is done."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Adapter for rsl-rl (`pip install embodied-rm[rsl-rl]`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

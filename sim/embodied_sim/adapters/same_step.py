@@ -1,7 +1,5 @@
 """Shared by the adapters: steps with the final observations and infos of rows that were reset within the step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

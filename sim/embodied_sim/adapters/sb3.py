@@ -1,7 +1,5 @@
 """Adapter for Stable-Baselines3 (`pip install embodied-rm[sb3]`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Physics engines behind one interface. Code outside this package does not depend on the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import mujoco

@@ -1,7 +1,5 @@
 """Base class of physics engines: N worlds of one model, live arrays, one call per control step."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 

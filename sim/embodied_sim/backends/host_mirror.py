@@ -1,7 +1,5 @@
 """NumPy mirrors of Warp arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import warp
 

@@ -7,8 +7,6 @@ Measured on two cores with 64 seven-joint arms and four cubes, 10 substeps per c
 nothing with persistent data, because the next step continues from it, and 10 % without.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Success rate of the scripted experts, and the grid of tasks and arms that benchmarks cover."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 

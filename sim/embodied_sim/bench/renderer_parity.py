@@ -1,7 +1,5 @@
 """Comparison of OpenGL and the ray tracer: a reward model must get the same images from both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass

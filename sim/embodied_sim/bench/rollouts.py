@@ -1,7 +1,5 @@
 """Timed rollouts: every step of every environment with an image of every view."""
 
-from __future__ import annotations
-
 import copy
 import resource
 import time

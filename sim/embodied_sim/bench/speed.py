@@ -1,7 +1,5 @@
 """Speed comparison, each measurement in its own process, so that OpenGL contexts and memory are not shared."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence

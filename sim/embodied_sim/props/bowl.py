@@ -1,7 +1,5 @@
 """A low bowl: a floor and an octagonal rim."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import mujoco

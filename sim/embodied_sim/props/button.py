@@ -1,7 +1,5 @@
 """A push button on a box; a spring returns its cap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import mujoco

@@ -1,7 +1,5 @@
 """A cabinet with one drawer that opens towards the robot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A lever that turns horizontally above its base, like a dial, and keeps its angle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """A peg that stands on its shaft, with a thick grip for the fingers, and a board with a square hole for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import mujoco

@@ -1,7 +1,5 @@
 """Base classes of props: name, body in the scene, and the points and joints that the state reads."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

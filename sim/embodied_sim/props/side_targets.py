@@ -1,7 +1,5 @@
 """Trays and zones, left and right of the robot (left is y > 0), and the items that are pushed into zones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import mujoco

@@ -1,7 +1,5 @@
 """Visual copy of a scene: all geoms, cameras and lights in the world frame, round shapes as small meshes."""
 
-from __future__ import annotations
-
 import mujoco
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Find an OpenGL library that works, and create off-screen contexts with it."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

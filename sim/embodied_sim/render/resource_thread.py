@@ -1,7 +1,5 @@
 """A thread that owns a resource for its whole lifetime; OpenGL contexts must not change threads."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import weakref

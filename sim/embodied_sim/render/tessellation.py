@@ -4,8 +4,6 @@ MuJoCo draws all round shapes with the same number of facets, and the sides of t
 software rasterizer, vertices dominate the cost of a small image.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import mujoco

@@ -1,7 +1,5 @@
 """Shared by the tasks with the cabinet: their base class, and templates of tasks that chain other tasks."""
 
-from __future__ import annotations
-
 from embodied_sim.control import FloatArray
 from embodied_sim.layout import Layout
 from embodied_sim.props import Cabinet, Item

@@ -1,7 +1,5 @@
 """Close the open drawer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Put the named cube into the drawer and close it: open, pick, place, close."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

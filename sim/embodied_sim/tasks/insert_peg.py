@@ -1,7 +1,5 @@
 """Put the named peg into the hole of the board."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lift the named cube off the table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

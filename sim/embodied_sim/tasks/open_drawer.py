@@ -1,7 +1,5 @@
 """Open the drawer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

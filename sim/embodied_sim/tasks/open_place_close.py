@@ -1,7 +1,5 @@
 """Open the drawer, put the named cube into it, close it: `cube_in_drawer` with one instruction per subtask."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Open the drawer, then lift the named cube; the instruction lists both goals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Shared by pick-and-place tasks: plans, progress and a base class."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace

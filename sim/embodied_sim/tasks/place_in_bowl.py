@@ -1,7 +1,5 @@
 """Put the named object into the bowl."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from embodied_sim.control import FloatArray

@@ -1,7 +1,5 @@
 """Put the named cube into the open drawer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

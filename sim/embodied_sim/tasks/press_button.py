@@ -1,7 +1,5 @@
 """Press the named button and keep it down."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Push the named object along the table into a zone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

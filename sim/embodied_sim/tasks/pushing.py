@@ -4,8 +4,6 @@ Each push is straight along one axis, because the faces of the fingers are align
 object turns and slips off.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shared by tasks with a left and a right target. Left is the robot's left: y > 0."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from embodied_sim.control import FloatArray

@@ -1,7 +1,5 @@
 """Put the named object into one tray and the other object into the other tray."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Turn the lever in the named direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
