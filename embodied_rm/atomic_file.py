@@ -1,7 +1,5 @@
 """Atomic file replacement: readers see the old content or the new one, never a partial file."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Loading executes no code and detects every flipped bit.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

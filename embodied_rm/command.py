@@ -1,7 +1,5 @@
 """Definition of a command: a typed config and the function that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The YAML config files: their folder, and the commands, groups and help texts that they define."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Convert between frozen config dataclasses and what OmegaConf composes."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import typing

@@ -4,8 +4,6 @@ Every process holds the same model and draws the same random numbers for the who
 is therefore independent of the number of processes, up to the rounding of sums.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Errors caused by the user: each message names the object, shows the value and lists the choices."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Downloads from the Hugging Face Hub, for datasets and models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

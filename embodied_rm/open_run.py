@@ -1,7 +1,5 @@
 """Open the run folder of a command: one resolved config per folder, and never the folder of another run."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Resolve paths to the outputs of other commands: a run folder, or the checkpoint or dataset inside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME

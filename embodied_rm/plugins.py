@@ -8,8 +8,6 @@ A package declares an entry point per kind in its `pyproject.toml`, and decorate
 The modules are imported when a name of that kind is looked up for the first time.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.metadata import entry_points
 

@@ -1,7 +1,5 @@
 """Optional Ray support: a local instance, or an existing cluster at an address."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

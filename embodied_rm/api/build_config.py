@@ -1,7 +1,5 @@
 """A configuration dataclass from the keyword arguments of a caller."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints

@@ -1,7 +1,5 @@
 """Frames from a caller as an episode, and a model's output for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A learned reward around a Gymnasium environment, in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

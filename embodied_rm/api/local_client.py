@@ -1,7 +1,5 @@
 """A reward model of this process, with the interface of the service's client."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

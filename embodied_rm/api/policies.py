@@ -1,7 +1,5 @@
 """Clone a policy from demonstrations, and refine it on a learned reward."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Open a dataset, and load a reward model: from this machine, or from the Hugging Face Hub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from embodied_rm.api.progress_reward_model import ProgressRewardModel

@@ -1,7 +1,5 @@
 """Train a reward model from Python, with the defaults of `embodied-rm train`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Human annotations of episodes (subtasks and success), and the interface of their storage."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

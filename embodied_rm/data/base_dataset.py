@@ -1,7 +1,5 @@
 """The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read episodes block by block with prefetching, so that a whole episode never has to fit into memory."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Concatenation of several datasets in one folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

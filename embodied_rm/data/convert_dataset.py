@@ -1,7 +1,5 @@
 """Convert a dataset of any layout to LeRobot v3.0."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of a dataset: local and complete when they are read, inside its folder when they are written."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fast hashes of stored episodes, to detect that a dataset has changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

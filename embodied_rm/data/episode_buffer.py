@@ -1,7 +1,5 @@
 """Buffer of the current episode of one environment, filled frame by frame."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise

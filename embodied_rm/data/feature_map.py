@@ -1,7 +1,5 @@
 """Mapping from stored views and columns to the names used here, for third-party datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 

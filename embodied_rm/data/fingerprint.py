@@ -1,7 +1,5 @@
 """Identity of an episode: a hash of its images, independent of its name."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read goal images (the scene after success) from files, one image per view."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

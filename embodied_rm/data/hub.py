@@ -1,7 +1,5 @@
 """Datasets of the Hugging Face hub, downloaded for paths `hub:owner/name`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Open a dataset of any layout; the layout is detected from the files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from embodied_rm.data.annotation import AnnotationStore

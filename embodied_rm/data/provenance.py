@@ -4,8 +4,6 @@ An episode is identified by its initial scene if the recording stores it (`embod
 images. Name, instruction and folder may differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any

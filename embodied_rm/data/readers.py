@@ -1,7 +1,5 @@
 """Dataset readers by layout: the extension point for datasets, and the built-in readers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Play episodes in a vector environment and record the images of its cameras."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Wrapper that records some environments of a vector environment while another program plays it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A damaged file can crash the process that reads it (PyAV issue 2344). Here it co
 `DataError` that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ no other part of the format.
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import time

@@ -1,7 +1,5 @@
 """Metrics logger that passes rows to several writers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, Self

@@ -1,7 +1,5 @@
 """Weights & Biases writer (extra `wandb`), offline unless the environment variable WANDB_MODE is set."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Calibration of reward models: success probabilities against frequencies, uncertainties against errors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics of success predictions, subtask segments and preferences between trajectories."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Metrics of progress curves: rank correlation, error and resolution."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ gamma Phi(s') - Phi(s) is pure shaping: its canonical form is 0 for every Phi (G
 undiscounted gain adds nothing: Phi(s') - Phi(s) = (gamma Phi(s') - Phi(s)) + (1 - gamma) Phi(s').
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Statistics of runs: learning curves, paired tests and confidence intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reward rules that need a whole rollout, or inputs that are learned from rollouts, named as in their papers."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 

@@ -1,7 +1,5 @@
 """User settings of the reward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from embodied_rm.errors import UserError, check_minimum

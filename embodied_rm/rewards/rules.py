@@ -1,7 +1,5 @@
 """Reward rules that are known step by step, named as in their papers, and the lookup of all rules."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from embodied_rm.client.shaping import shaped_reward

@@ -1,7 +1,5 @@
 """Inputs of reward rules, and sums over the episodes of a rollout."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

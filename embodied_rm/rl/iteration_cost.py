@@ -1,7 +1,5 @@
 """Duration of refinement iterations with a learned reward, and with one from the simulator's state."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Refinement of an imitated policy by reinforcement learning on a learned reward."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

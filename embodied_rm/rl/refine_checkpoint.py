@@ -1,7 +1,5 @@
 """Checkpoint of a refinement: everything that learns, and the running episodes."""
 
-from __future__ import annotations
-
 import json
 
 from safetensors.torch import load as parse_tensors

@@ -1,7 +1,5 @@
 """Settings of policy refinement."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from embodied_rm.errors import UserError, check_minimum

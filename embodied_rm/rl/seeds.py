@@ -1,7 +1,5 @@
 """Seeds of independent streams of episodes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Throughput of a rollout with a learned reward at every step, and without images."""
 
-from __future__ import annotations
-
 import time
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """`score_corpus`: score the missing shards of a corpus and merge all shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """The work of a scoring worker: it scores shard after shard and stores each before it reports it."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

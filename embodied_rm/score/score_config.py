@@ -1,7 +1,5 @@
 """Configuration of scoring: the episodes, the outputs and the engine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

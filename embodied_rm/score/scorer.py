@@ -1,7 +1,5 @@
 """`Scorer`: a reward model with its goal and demonstration, applied to episodes of a source."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

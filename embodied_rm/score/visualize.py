@@ -1,7 +1,5 @@
 """Plots of episodes, and videos with the progress curve."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

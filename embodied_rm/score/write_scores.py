@@ -1,7 +1,5 @@
 """Scores as a table: one row per frame, with the columns of LeRobot's `sarm_progress.parquet` and further ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Episodes whose images and columns are HDF5 datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

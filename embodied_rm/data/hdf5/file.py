@@ -1,7 +1,5 @@
 """HDF5 files, read in a child process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec

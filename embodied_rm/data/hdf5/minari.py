@@ -5,8 +5,6 @@ observations and infos of uint8 [T, H, W, 3]. The instruction is the observation
 last value of `infos/success` or `infos/is_success`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns

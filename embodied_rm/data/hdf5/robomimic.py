@@ -4,8 +4,6 @@ Source: robomimic documentation, "Dataset structure". Only LIBERO stores the ins
 known where every step has a reward of 0 or 1: it is the last reward.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@
 it for other readers; `repair` rewrites them after a crash.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check the files of a LeRobot dataset; all issues are found in one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby, pairwise
 from pathlib import Path

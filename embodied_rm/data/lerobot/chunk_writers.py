@@ -1,7 +1,5 @@
 """Writers for the files of a LeRobot dataset: several episodes per file, and a new file at a size limit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The episode index of a LeRobot dataset, independent of its version."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

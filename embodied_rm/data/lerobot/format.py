@@ -4,8 +4,6 @@ Source: `lerobot` 0.4 for v3.0 (`lerobot/datasets/utils.py`: several episodes pe
 `convert_dataset_v21_to_v30.py` for v2.1 (one file per episode). Numbers are stored as parquet, images as mp4.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

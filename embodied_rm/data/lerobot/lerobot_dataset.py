@@ -1,7 +1,5 @@
 """Read LeRobot datasets v3.0 and v2.1, including third-party ones: metadata at once, frames on demand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Read and rewrite parquet files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

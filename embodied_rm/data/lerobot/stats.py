@@ -1,7 +1,5 @@
 """Feature statistics in LeRobot's format: min, max, mean, std and count, per episode and aggregated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """The episode index of a LeRobot v2.1 (or v2.0) dataset: `meta/episodes.jsonl`, and one file per episode."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

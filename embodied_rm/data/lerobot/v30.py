@@ -1,7 +1,5 @@
 """The episode index of a LeRobot v3.0 dataset: the table `meta/episodes`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The files and annotations of one recorded trial, and trials in folders: `<view>.mp4` with JSON files next to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Read recordings stored as plain mp4 files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ subtasks.csv: `name` (of the episode), `subtask`, `start`, `end`.
 Files are relative to the table's folder and inside it. Frames are counted from 0; `end` is excluded.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Write annotations to JSON files next to the videos of a recording."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Probe and decode mp4 files in a child process."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from pathlib import Path

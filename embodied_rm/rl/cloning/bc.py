@@ -1,7 +1,5 @@
 """Behavior cloning: a regression on the actions of demonstrations. Refinement starts from its policy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

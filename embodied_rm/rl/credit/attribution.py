@@ -3,8 +3,6 @@
 Source: SPA-RL (stepwise progress attribution): an MLP whose outputs are trained to sum to the outcome of an episode.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

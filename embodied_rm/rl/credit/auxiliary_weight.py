@@ -6,8 +6,6 @@ the product of the policy gradients of the task return and of the auxiliary retu
 because it does not depend on the scale of either reward.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

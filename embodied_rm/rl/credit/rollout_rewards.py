@@ -1,7 +1,5 @@
 """Rewards that are computed for a whole rollout, before advantages are estimated, and their state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

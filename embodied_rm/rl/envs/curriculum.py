@@ -4,8 +4,6 @@ Source: VLA-RL and TwinRL (start-state curricula). A start is a seed: an environ
 same state with the same instruction. Every environment whose rows can be seeded one by one has such starts.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Observations of a robot: proprioception, and embeddings of its camera images by a frozen reward model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Requirements on an environment whose reward is replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import gymnasium as gym

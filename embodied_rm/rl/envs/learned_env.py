@@ -1,7 +1,5 @@
 """Vector environments with the reward of a reward model, or one from the simulator's state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Order of one step: step the physics; render and score the rows whose score is ne
 frame; compute rewards; reset the ended rows; score the first frames of the new episodes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace

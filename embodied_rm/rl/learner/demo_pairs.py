@@ -3,8 +3,6 @@
 Source of the weights by progress: the reward-aligned behavior cloning (RA-BC) of SARM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

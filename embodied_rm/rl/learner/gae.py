@@ -1,7 +1,5 @@
 """Generalized advantage estimation (pure), with separate masks for terminated, ended and invalid steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

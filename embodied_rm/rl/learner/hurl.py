@@ -11,8 +11,6 @@ from a policy that has not yet learned the first half of a long task. It would a
 nearly all of it: near the goal, a guided policy loses little by waiting, and the potential may dip before success.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Adam for small networks, on one flat vector of parameters and one of gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """The actor and the critic: small MLPs over normalized observations, and their checkpoint."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import asdict, dataclass

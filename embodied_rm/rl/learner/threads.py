@@ -1,7 +1,5 @@
 """Threads of the learner: torch runs on one, actor and critic may run concurrently."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 Training episodes cannot verify them: the model ends these episodes, often one step before success.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import gymnasium as gym

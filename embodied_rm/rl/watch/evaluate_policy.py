@@ -1,7 +1,5 @@
 """Evaluation of a policy: success rate according to the simulator, with its interval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import gymnasium as gym

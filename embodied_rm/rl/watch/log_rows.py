@@ -1,7 +1,5 @@
 """Rows of `progress.jsonl`, one per iteration of a refinement, and their line of text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scoring in several processes of this machine, each with its own model and decoder."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

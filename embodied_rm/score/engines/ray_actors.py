@@ -1,7 +1,5 @@
 """Scoring by Ray actors: `ray.data` distributes shards over a pool of actors, and each actor writes its own shards."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
