@@ -4,8 +4,6 @@ A client that loses its connection cannot know whether its request arrived, and 
 and frames get the same response, and are scored once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
@@ -30,9 +28,8 @@ OutputColumns = dict[str, Array]
 """Output name -> array [N], as sent."""
 UNKNOWN_VALUE = -1.0
 """Sent in place of a value that the model does not predict."""
-FLOAT_DTYPE = "<f4"
-OUTPUT_DTYPES = {"progress": FLOAT_DTYPE, "valid": "|b1", "subtask": "<i8"}
-OUTPUT_DTYPES |= dict.fromkeys(("success", "uncertainty", "ood"), FLOAT_DTYPE)
+OUTPUT_DTYPES = dict.fromkeys(("progress", "valid", "subtask", "success", "uncertainty", "ood"), "<f4")
+OUTPUT_DTYPES |= {"valid": "|b1", "subtask": "<i8"}
 
 
 def initial_outputs(num_rows: int) -> OutputColumns:
