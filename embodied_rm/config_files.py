@@ -13,8 +13,7 @@ from embodied_rm.errors import UserError
 COMMANDS_GROUP = "embodied_rm.commands"
 """Entry-point group of packages that add commands: command -> module, with a YAML file of that name next to it."""
 PACKAGE_DIR = Path(__file__).resolve().parent
-HERE_SUFFIX = "@_here_"
-"""Suffix of a group in a defaults list whose keys are merged into the command's own keys."""
+HERE_SUFFIX = "@_here_"  # suffix of a group in a defaults list whose keys are merged into the command's own keys
 KEY_LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#]*?))? *(?:# *(?P<text>.*))?$")
 DEFAULT_LINE = re.compile(r"^ *- (?P<key>/?[\w/@.]+): *(?P<value>\w+) *(?:# *(?P<text>.*))?$")
 INCLUDED_LINE = re.compile(r"^ *- /(?P<command>\w+)@(?P<key>\w+) *$")

@@ -109,8 +109,7 @@ class DistContext:
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in arrays}
 
 
-SINGLE_PROCESS = DistContext()
-"""The context of a run without torchrun."""
+SINGLE_PROCESS = DistContext()  # the context of a run without torchrun
 
 
 @contextmanager

@@ -10,14 +10,12 @@ from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 POLICY_DIR = "policy"
 CHECKPOINT_DIR = "checkpoint"
 DATASET_DIR = "dataset"
-IMITATION_DIR = "imitated"
-"""Names inside a run folder."""
+IMITATION_DIR = "imitated"  # names inside a run folder
 PACKAGE_DIR = Path(__file__).resolve().parent
 PACKAGED_DIR = PACKAGE_DIR / "checkpoints"
 CHECKPOINTS_DIR = PACKAGED_DIR if PACKAGED_DIR.is_dir() else PACKAGE_DIR.parent / "assets" / "checkpoints"
 """The bundled reward models: inside the installed package, or at the top of a checkout."""
-BUNDLED_CHECKPOINT = CHECKPOINTS_DIR / "tabletop"
-"""The default reward model."""
+BUNDLED_CHECKPOINT = CHECKPOINTS_DIR / "tabletop"  # the default reward model
 
 
 def resolve_checkpoint(folder: Path, name: str) -> Path:

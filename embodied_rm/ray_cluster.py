@@ -18,10 +18,8 @@ lost instance.
 """
 RAY_LOOPBACK_ENV = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Additional variables for a local instance: all ports are bound to the loopback interface."""
-CONNECT_TIMEOUT_S = 10.0
-"""Time limit for a connection to the cluster's address."""
-OBJECT_STORE_BYTES = 128 << 20
-"""Size of the object store of a local instance."""
+CONNECT_TIMEOUT_S = 10.0  # time limit for a connection to the cluster's address
+OBJECT_STORE_BYTES = 128 << 20  # size of the object store of a local instance
 
 
 @contextmanager

@@ -30,10 +30,8 @@ from embodied_rm.errors import UserError
 from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
 
 LOOPBACK_HOST = "127.0.0.1"
-MAX_BODY_BYTES = 1 << 20
-"""Maximum size of a request: about ten thousand subtasks."""
-IDLE_TIMEOUT_S = 60.0
-"""Time without traffic after which a connection is closed."""
+MAX_BODY_BYTES = 1 << 20  # maximum size of a request: about ten thousand subtasks
+IDLE_TIMEOUT_S = 60.0  # time without traffic after which a connection is closed
 SECURITY_HEADERS = security_headers()
 OWN_ASSETS = (
     *("annotate.html", "annotate.css", "annotate.js", "episode_list.js"),
@@ -66,8 +64,7 @@ class HttpRequestError(Exception):
 class AnnotationServer(ThreadingHTTPServer):
     """Serves a session until it is shut down."""
 
-    daemon_threads = True
-    """An open browser connection must not prevent the program from exiting."""
+    daemon_threads = True  # an open browser connection must not prevent the program from exiting
 
     def __init__(self, session: AnnotationSession, port: int) -> None:
         """Bind the port (0: any free port). Raises `UserError` if it is in use."""

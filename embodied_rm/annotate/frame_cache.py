@@ -11,12 +11,9 @@ from embodied_rm.annotate.proposals import fit_size
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.types import Frames
 
-FRAMES_PER_BLOCK = 8
-"""Frames decoded at once; neighboring frames are usually requested next."""
-MAX_CACHE_BYTES = 256 << 20
-"""Size limit of the decoded frames in memory."""
-MAX_IMAGE_SIDE = 640
-"""Longer side of an image, pixels; larger images are resized."""
+FRAMES_PER_BLOCK = 8  # frames decoded at once; neighboring frames are usually requested next
+MAX_CACHE_BYTES = 256 << 20  # size limit of the decoded frames in memory
+MAX_IMAGE_SIDE = 640  # longer side of an image, pixels; larger images are resized
 JPEG_QUALITY = 88
 
 

@@ -15,8 +15,7 @@ from embodied_rm.types import RewardOutput
 TrialMetric = Callable[[AuditTrial, Sequence[RewardOutput], AuditRewardConfig], float]
 """(clips of a trial, prediction of each, settings) -> value; 1 or 0 for yes and no."""
 
-PROGRESS_CHANGE_THRESHOLD = 0.1
-"""Smallest change of progress between two identical frames that counts."""
+PROGRESS_CHANGE_THRESHOLD = 0.1  # smallest change of progress between two identical frames that counts
 
 
 def is_predicted_success(trial: AuditTrial, curves: Sequence[RewardOutput], config: AuditRewardConfig) -> float:

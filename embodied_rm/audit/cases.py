@@ -17,22 +17,16 @@ class AuditCase:
     """A perturbation that could fool a reward model, with an expectation."""
 
     name: str
-    perturbation: str
-    """Change of the episodes."""
-    rationale: str
-    """Consequence of a failure, in one sentence."""
+    perturbation: str  # change of the episodes
+    rationale: str  # consequence of a failure, in one sentence
     make_trials: Callable[[AuditDataset], list[AuditTrial]]
-    required_data: str
-    """Data that the case needs."""
+    required_data: str  # data that the case needs
     _: KW_ONLY
-    metric_description: str
-    """Name of the metric."""
+    metric_description: str  # name of the metric
     metric_fn: TrialMetric
     min_value: float | None = None
-    max_value: float | None = None
-    """Limits of the mean over all trials; without both, the case is for comparison only."""
-    is_rate: bool = True
-    """Whether the metric of each trial is 0 or 1."""
+    max_value: float | None = None  # limits of the mean over all trials; without both, the case is for comparison only
+    is_rate: bool = True  # whether the metric of each trial is 0 or 1
 
     @property
     def expected(self) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditTrial, completion_frame, transform_views
 from embodied_rm.types import Episode, Frames
 
-INSET_DOWNSCALE = 3
-"""Factor between the size of an image and that of an inset."""
+INSET_DOWNSCALE = 3  # factor between the size of an image and that of an inset
 
 
 def unmodified(dataset: AuditDataset) -> list[AuditTrial]:

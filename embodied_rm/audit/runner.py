@@ -22,13 +22,10 @@ class AuditResult:
     """Result of one case."""
 
     case: AuditCase
-    value: float | None
-    """Mean over the trials; None: there are none."""
+    value: float | None  # mean over the trials; None: there are none
     num_trials: int
-    worst_clip: AuditClip | None = None
-    """Worst clip of a failed case."""
-    worst_curve: RewardOutput | None = None
-    """Prediction of the worst clip."""
+    worst_clip: AuditClip | None = None  # worst clip of a failed case
+    worst_curve: RewardOutput | None = None  # prediction of the worst clip
 
     @property
     def passed(self) -> bool | None:

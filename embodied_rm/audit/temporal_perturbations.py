@@ -15,15 +15,11 @@ from embodied_rm.audit.test_set import (
 )
 from embodied_rm.types import Episode, IntArray
 
-HALFWAY_PROGRESS = 0.5
-"""True progress at which a clip freezes."""
-LOOP_PROGRESS_RANGE = (0.3, 0.7)
-"""Range of true progress in which a clip loops."""
+HALFWAY_PROGRESS = 0.5  # True progress at which a clip freezes
+LOOP_PROGRESS_RANGE = (0.3, 0.7)  # range of true progress in which a clip loops
 NUM_LOOPS = 5
-SWAY_FRAMES = 3
-"""Amplitude of hovering, in frames."""
-MIN_MEAN_DEVIATION = 0.1
-"""Smallest mean deviation of true progress from a line over time."""
+SWAY_FRAMES = 3  # amplitude of hovering, in frames
+MIN_MEAN_DEVIATION = 0.1  # smallest mean deviation of true progress from a line over time
 
 
 def reverse(dataset: AuditDataset) -> list[AuditTrial]:

@@ -22,8 +22,7 @@ class AuditRewardConfig:
     """Settings of the reward, as in refinement."""
 
     reward: RewardConfig = field(default_factory=RewardConfig)
-    gamma: float = 0.98
-    """Discount of the learner."""
+    gamma: float = 0.98  # discount of the learner
 
     def __post_init__(self) -> None:
         rule = find_rule(self.reward.rule)
@@ -44,16 +43,12 @@ class AuditClip:
     """Input of a model, and the frames whose predictions count."""
 
     episode: Episode
-    eval_start: int = 0
-    """First frame at which a prediction of success counts."""
-    num_ordered: int = 0
-    """Number of first frames for the order correlation; 0: none."""
-    identical_frames: tuple[int, int] = (0, 0)
-    """Indices of two identical frames."""
+    eval_start: int = 0  # first frame at which a prediction of success counts
+    num_ordered: int = 0  # number of first frames for the order correlation; 0: none
+    identical_frames: tuple[int, int] = (0, 0)  # indices of two identical frames
 
 
-AuditTrial = tuple[AuditClip, ...]
-"""Clips that are compared; the first one is perturbed, and is in the report."""
+AuditTrial = tuple[AuditClip, ...]  # clips that are compared; the first one is perturbed, and is in the report
 
 
 @dataclass(frozen=True)

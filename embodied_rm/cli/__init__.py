@@ -2,5 +2,4 @@
 
 import time
 
-PROCESS_START_S = time.monotonic()
-"""Time at which this program started, `time.monotonic`, s."""
+PROCESS_START_S = time.monotonic()  # time at which this program started, `time.monotonic`, s

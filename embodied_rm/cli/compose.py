@@ -26,8 +26,7 @@ from embodied_rm.config_files import (
 from embodied_rm.config_schema import build_config, mutable_schema, open_configs
 from embodied_rm.errors import UserError
 
-RUN_KEYS = ("out", "resume")
-"""Keys of every command. They select the run folder and are not part of the config."""
+RUN_KEYS = ("out", "resume")  # Keys of every command. They select the run folder and are not part of the config.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,9 @@ from embodied_rm.cli.eta import EtaEstimator
 
 T = TypeVar("T")
 
-BAR_DELAY_S = 2.0
-"""Delay before a job draws anything, s."""
-PLAIN_WIDTH_COLUMNS = 120
-"""Width of output that goes into a file or a pipe, characters."""
-HEARTBEAT_INTERVAL_S = 30.0
-"""Time between the plain lines of a long job without a terminal, s."""
+BAR_DELAY_S = 2.0  # delay before a job draws anything, s
+PLAIN_WIDTH_COLUMNS = 120  # width of output that goes into a file or a pipe, characters
+HEARTBEAT_INTERVAL_S = 30.0  # time between the plain lines of a long job without a terminal, s
 
 
 class TimeLeftColumn(ProgressColumn):

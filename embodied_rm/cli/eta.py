@@ -2,8 +2,7 @@
 
 from collections import deque
 
-MAX_DURATIONS = 1000
-"""Number of the latest items whose durations are kept."""
+MAX_DURATIONS = 1000  # number of the latest items whose durations are kept
 MIN_DURATION_FRACTION = 0.01
 """Items shorter than this fraction of the longest one (or of the current one) count as cached and are ignored."""
 

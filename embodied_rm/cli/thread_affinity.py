@@ -3,10 +3,8 @@
 import os
 from collections.abc import MutableMapping
 
-INITIAL_CPUS = os.sched_getaffinity(0)
-"""The CPUs of this process, before any library binds a thread."""
-SMALL_CPU_COUNT = 2
-"""With at most this many CPUs, all of them belong to the network's threads."""
+INITIAL_CPUS = os.sched_getaffinity(0)  # the CPUs of this process, before any library binds a thread
+SMALL_CPU_COUNT = 2  # with at most this many CPUs, all of them belong to the network's threads
 THREAD_COUNT_VARIABLE = "OMP_NUM_THREADS"
 BINDING_VARIABLES = {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"}
 

@@ -10,10 +10,8 @@ from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.errors import DataError
 from embodied_rm.types import Views
 
-FRAMES_PER_BLOCK = 32
-"""Frames per block: enough for a batch, few enough to fit into memory at any image size."""
-PREFETCH_COUNT = 2
-"""Number of prefetched blocks."""
+FRAMES_PER_BLOCK = 32  # frames per block: enough for a batch, few enough to fit into memory at any image size
+PREFETCH_COUNT = 2  # number of prefetched blocks
 
 T = TypeVar("T")
 FrameBlock = tuple[int, Views | DataError]

@@ -22,12 +22,9 @@ class EpisodeBuffer:
     action: list[Array] = field(default_factory=list)
     progress: list[np.float32] = field(default_factory=list)
     subtask: list[int] = field(default_factory=list)
-    last_action: Array | None = None
-    """The most recent action."""
-    elapsed_steps: int = 0
-    """Control steps since the reset."""
-    last_recorded_step: int = -1
-    """Control steps at the most recent frame."""
+    last_action: Array | None = None  # the most recent action
+    elapsed_steps: int = 0  # control steps since the reset
+    last_recorded_step: int = -1  # control steps at the most recent frame
 
     def add_action(self, action: npt.NDArray[Any]) -> None:
         """Record an action: the first one after each frame, and the most recent one."""

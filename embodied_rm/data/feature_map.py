@@ -12,12 +12,10 @@ class FeatureMap:
 
     views: dict[str, str] = field(default_factory=dict)
     """Stored view -> new name; other views are dropped. Empty: all views under their stored names."""
-    state: tuple[str, ...] = ()
-    """Stored columns that are concatenated to the state. Empty: the default of the format."""
+    state: tuple[str, ...] = ()  # Stored columns that are concatenated to the state. Empty: the default of the format.
     action: tuple[str, ...] = ()
     """Stored columns that are concatenated to the action. Empty: the default of the format."""
-    fps: float | None = None
-    """Frame rate (Hz) of files that store none."""
+    fps: float | None = None  # frame rate (Hz) of files that store none
 
     def __post_init__(self) -> None:
         names = [*self.views, *self.views.values(), *self.state, *self.action]

@@ -16,10 +16,8 @@ from embodied_rm.types import Episode
 class IndexedEpisode(Episode):
     """An episode whose hashes are stored, so that its images need not stay in memory."""
 
-    fingerprint: str
-    """See `fingerprint`."""
-    last_frame_hash: str
-    """See `hash_last_frame`."""
+    fingerprint: str  # see `fingerprint`
+    last_frame_hash: str  # see `hash_last_frame`
 
 
 def fingerprint(episode: Episode) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from embodied_rm.errors import DataError
 
-MAX_LISTED_ISSUES = 8
-"""Number of issues that a message lists; the rest is counted."""
+MAX_LISTED_ISSUES = 8  # number of issues that a message lists; the rest is counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +16,8 @@ class DataIssue:
     """One issue of a dataset."""
 
     file: Path
-    message: str
-    """Clause that follows the file name."""
-    episodes: tuple[str, ...]
-    """Names of the affected episodes."""
+    message: str  # clause that follows the file name
+    episodes: tuple[str, ...]  # names of the affected episodes
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message}"

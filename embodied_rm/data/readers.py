@@ -25,12 +25,10 @@ class DatasetReader:
     """Opens one layout."""
 
     open: OpenFn
-    layout: str
-    """What the reader looks for, for the message when no reader knows a folder."""
+    layout: str  # what the reader looks for, for the message when no reader knows a folder
 
 
-READERS: dict[str, DatasetReader] = {}
-"""Name -> reader, in the order in which they are tried."""
+READERS: dict[str, DatasetReader] = {}  # name -> reader, in the order in which they are tried
 
 
 def register_dataset_reader(name: str, *, layout: str) -> Callable[[OpenFn], OpenFn]:

@@ -12,8 +12,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Frames, IntArray
 
 REQUIRED_ATTRIBUTES = ("view_names", "subtask_names", "instructions", "render_views")
-EpisodeCallback = Callable[[Episode], None]
-"""Receives each recorded episode."""
+EpisodeCallback = Callable[[Episode], None]  # receives each recorded episode
 
 
 class RecordEpisodes(gym.vector.VectorWrapper):

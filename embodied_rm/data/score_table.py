@@ -25,10 +25,8 @@ class ScoreTable:
     """The predictions of one scoring run."""
 
     path: Path
-    tables: Mapping[int, pa.Table]
-    """Episode index in the dataset -> its rows."""
-    frame_stride: int
-    """Every `frame_stride`-th frame was scored, and the last one."""
+    tables: Mapping[int, pa.Table]  # episode index in the dataset -> its rows
+    frame_stride: int  # every `frame_stride`-th frame was scored, and the last one
 
     @classmethod
     def read(cls, run_folder: Path) -> ScoreTable:

@@ -21,17 +21,13 @@ import numpy.typing as npt
 
 from embodied_rm.errors import DataError
 
-REPLY_TIMEOUT_S = 120.0
-"""Time without output after which a child counts as hung."""
-PIPE_BYTES = 1 << 20
-"""Pipe capacity, where the system allows it: with 64 KB the processes wait for each other."""
+REPLY_TIMEOUT_S = 120.0  # time without output after which a child counts as hung
+PIPE_BYTES = 1 << 20  # pipe capacity, where the system allows it: with 64 KB the processes wait for each other
 CHUNK_HEADER = struct.Struct(">cQ")
-MAX_TEXT_BYTES = 1 << 28
-"""Maximum length of a JSON reply."""
+MAX_TEXT_BYTES = 1 << 28  # maximum length of a JSON reply
 ALLOWED_DTYPES = ("uint8", "float32")
 
-WorkerReply = tuple[npt.NDArray[Any] | None, Any]
-"""Array, if one was requested, and the JSON value of the reply."""
+WorkerReply = tuple[npt.NDArray[Any] | None, Any]  # array, if one was requested, and the JSON value of the reply
 
 
 class SubprocessWorker:

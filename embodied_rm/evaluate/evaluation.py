@@ -62,8 +62,7 @@ class GroundTruth:
     """Annotations of an episode."""
 
     label: LabeledEpisode
-    outcome: str | None
-    """The recorded outcome, which identifies the actor. None: not recorded."""
+    outcome: str | None  # The recorded outcome, which identifies the actor. None: not recorded.
 
 
 def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:

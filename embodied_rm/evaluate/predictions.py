@@ -20,16 +20,12 @@ from embodied_rm.types import Episode, RewardOutput
 class PredictionSet:
     """A model's predictions of some episodes."""
 
-    predictions: tuple[RewardOutput, ...]
-    """One per episode, with one row per frame."""
+    predictions: tuple[RewardOutput, ...]  # one per episode, with one row per frame
     reversed_predictions: tuple[RewardOutput | None, ...]
     """One per episode: of `reverse_episode` for a success, None for a failure."""
-    seconds: float
-    """Wall time of all predictions, without decoding."""
-    num_frames: int
-    """Number of scored frames; all views of one timestep count as one."""
-    interval_scale: float | None = None
-    """Interval scale of a calibrated model, see `Capabilities`."""
+    seconds: float  # wall time of all predictions, without decoding
+    num_frames: int  # number of scored frames; all views of one timestep count as one
+    interval_scale: float | None = None  # interval scale of a calibrated model, see `Capabilities`
 
     @property
     def seconds_per_frame(self) -> float:

@@ -21,8 +21,7 @@ from embodied_rm.types import Array
 Metrics = dict[str, float]
 NUM_PROGRESS_BINS = 20
 """Bins of true progress in [0, 1) that are the states of a task in the STARC distance; progress 1 is another state."""
-STARC_DISCOUNT = 0.99
-"""Discount per frame in the STARC distance. The EPIC distance does not depend on it."""
+STARC_DISCOUNT = 0.99  # Discount per frame in the STARC distance. The EPIC distance does not depend on it.
 
 
 def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:

@@ -38,8 +38,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_sim.registry import make_task
 
-DEFAULT_PRESET = "default"
-"""Key of the preset for tasks without one of their own."""
+DEFAULT_PRESET = "default"  # key of the preset for tasks without one of their own
 
 
 @dataclass(frozen=True, kw_only=True)

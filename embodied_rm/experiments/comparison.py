@@ -25,26 +25,18 @@ class CellResult:
     task: str
     seed: int
     rule: str
-    success_source: str
-    """Source of success in training: model or simulator."""
-    policy_digest: str
-    """Digest of the cloned policy."""
-    cloned_success: float
-    """Success rate of the cloned policy."""
-    refined_success: float
-    """Success rate of the refined policy."""
-    success_curve: tuple[float, ...]
-    """Success rate after every iteration, up to an early stop."""
+    success_source: str  # source of success in training: model or simulator
+    policy_digest: str  # digest of the cloned policy
+    cloned_success: float  # success rate of the cloned policy
+    refined_success: float  # success rate of the refined policy
+    success_curve: tuple[float, ...]  # success rate after every iteration, up to an early stop
     predicted_success: tuple[float | None, ...]
     """Fraction of each iteration's training episodes with predicted success; None if no episode ended."""
     hover_rates: tuple[float | None, ...]
     """Fraction of them that end at the time limit without success, but with a high predicted potential."""
-    alarm_iterations: tuple[int, ...]
-    """Iterations with a hacking alarm."""
-    cumulative_episodes: tuple[int, ...]
-    """Number of training episodes up to the end of each iteration."""
-    seconds_by_phase: dict[str, float]
-    """Phase of refinement -> time, s."""
+    alarm_iterations: tuple[int, ...]  # iterations with a hacking alarm
+    cumulative_episodes: tuple[int, ...]  # number of training episodes up to the end of each iteration
+    seconds_by_phase: dict[str, float]  # phase of refinement -> time, s
 
     @classmethod
     def from_json(cls, payload: Mapping[str, Any]) -> CellResult:

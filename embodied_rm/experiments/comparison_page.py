@@ -21,8 +21,7 @@ from embodied_rm.experiments.comparison import (
 from embodied_rm.report import LineChart, Report, ReportTable
 from embodied_rm.report.markdown import markdown_table
 
-SuccessBand = tuple[list[float], list[float], list[float]]
-"""Mean, lower and upper bound of success per iteration."""
+SuccessBand = tuple[list[float], list[float], list[float]]  # mean, lower and upper bound of success per iteration
 SUMMARY_DIGITS = {
     "cloned_success": 2,
     "refined_success": 3,

@@ -28,8 +28,7 @@ class ModelAndData(NamedTuple):
     """A reward model and its evaluation data, see `load_model_and_data`."""
 
     model: DescribedRewardModel
-    facts: Mapping[str, Any]
-    """Metadata of the model's checkpoint; empty for a third-party judge."""
+    facts: Mapping[str, Any]  # metadata of the model's checkpoint; empty for a third-party judge
     source: EpisodeSource
 
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from embodied_rm.tabletop.collect_episodes import CollectConfig
 
 IN_CONTEXT, ADAPT = "in_context", "adapt"
-NUM_DEMO_EPISODES = 8
-"""Successful episodes per task in which a demonstration of each goal is searched."""
-NUM_START_DRAWS = 100
-"""Initial layouts that are drawn to find the instructions of each goal."""
+NUM_DEMO_EPISODES = 8  # successful episodes per task in which a demonstration of each goal is searched
+NUM_START_DRAWS = 100  # initial layouts that are drawn to find the instructions of each goal
 MILD_AUGMENT = AugmentConfig(
     shift=0.06, zoom=0.06, rotation=0.04, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
 )
@@ -47,10 +45,8 @@ class OneShotConfig:
 
     method: str | None = None
     """"in_context": the demonstration is an input; "adapt": the model is fine-tuned on it; None: no demonstration."""
-    seed: int = 2000
-    """Seed of the demonstrations."""
-    per_goal: bool = False
-    """Whether there is one demonstration per goal of a task, instead of one per task."""
+    seed: int = 2000  # seed of the demonstrations
+    per_goal: bool = False  # whether there is one demonstration per goal of a task, instead of one per task
     steps: int = 500
     replay_data: Path | None = None
     replay_episodes: int = 72
@@ -68,11 +64,9 @@ class OneShotEvaluator:
     """Evaluates a model with demonstrations of the tasks of a split; writes into the run folder `run`."""
 
     net: ProgressNet
-    facts: Mapping[str, Any]
-    """Metadata of its checkpoint."""
+    facts: Mapping[str, Any]  # metadata of its checkpoint
     config: OneShotConfig
-    collect_config: CollectConfig
-    """How the evaluation episodes are recorded."""
+    collect_config: CollectConfig  # how the evaluation episodes are recorded
     run: RunFolder
     reporter: Reporter
 

@@ -11,8 +11,7 @@ from embodied_rm.command import Command
 from embodied_rm.open_run import open_run
 from embodied_rm.run_folder import Reporter, RunFolder
 
-SECONDS_FILE = "seconds.json"
-"""Time per phase, in the run folder."""
+SECONDS_FILE = "seconds.json"  # time per phase, in the run folder
 
 
 @dataclass

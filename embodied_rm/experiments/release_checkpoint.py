@@ -21,12 +21,9 @@ from embodied_rm.tabletop.splits import ALL_UNSEEN, Split, load_split
 from embodied_rm.training.augment import AugmentConfig
 from embodied_sim.vec_env import VIEW_NAMES
 
-TRAIN_SPLIT = "seen"
-"""Split that the model is trained on."""
-CALIBRATION_SEED = 500
-"""Seed of the calibration episodes; it differs from those of training and evaluation."""
-CARD_FILE, METRICS_FILE = "README.md", "card.json"
-"""The model card, and the metrics that it is made from."""
+TRAIN_SPLIT = "seen"  # split that the model is trained on
+CALIBRATION_SEED = 500  # seed of the calibration episodes; it differs from those of training and evaluation
+CARD_FILE, METRICS_FILE = "README.md", "card.json"  # the model card, and the metrics that it is made from
 
 
 RELEASE_AUGMENT = AugmentConfig(

@@ -15,8 +15,7 @@ from embodied_rm.report.episode_video import CLIP_HEIGHT_PX
 from embodied_rm.score import read_episodes_for
 from embodied_rm.types import Episode, IntArray, RewardOutput
 
-MAX_PANEL_FRAMES = 600
-"""Approximate maximum of frames per episode in a report; longer episodes are thinned."""
+MAX_PANEL_FRAMES = 600  # approximate maximum of frames per episode in a report; longer episodes are thinned
 FIGURE_LABELS = {
     "voc": "order correlation with time, successes",
     "voc_reversed": "order correlation with time, reversed successes",

@@ -19,10 +19,8 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.results_page import companion_path, describe_machine
 from embodied_rm.run_folder import RunFolder
 
-SOURCE_DIR = Path(__file__).resolve().parents[2]
-"""Folder of the packages."""
-CELL_FILE = "cell.json"
-"""File in the folder of a cell: digests of its settings and of the code."""
+SOURCE_DIR = Path(__file__).resolve().parents[2]  # folder of the packages
+CELL_FILE = "cell.json"  # file in the folder of a cell: digests of its settings and of the code
 
 
 def open_results_cache(page: Path | None, name: str = "") -> ResultsCache:

@@ -25,8 +25,7 @@ from embodied_rm.types import Frames
 from embodied_sim.vec_env import VIEW_NAMES
 
 VIDEO_FPS = 20.0
-NUM_SHAPES = 6
-"""Moving rectangles in a video."""
+NUM_SHAPES = 6  # moving rectangles in a video
 INSTRUCTION = "lift the red cube"
 DECODED, SCORED = "decoded", "scored"
 

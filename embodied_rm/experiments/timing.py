@@ -6,8 +6,7 @@ from statistics import median
 
 from embodied_rm.run_folder import Reporter
 
-Seconds = Mapping[str, Sequence[float]]
-"""Call -> seconds per round."""
+Seconds = Mapping[str, Sequence[float]]  # call -> seconds per round
 
 
 def time_in_turn(

@@ -21,16 +21,11 @@ from embodied_rm.labels.targets import (
 )
 from embodied_rm.types import Array, BoolArray, Episode
 
-MAX_DEMOS_FOR_COUNT = 5
-"""Number of demonstrations per task that determine its number of subtasks."""
-MIN_GRIP_FRAMES = 3
-"""Frames that the gripper must stay open or closed to count as a change."""
-GRID_SIZE = 8
-"""Rows and columns of the grid to which images are averaged."""
-MAX_SEGMENTS = 8
-"""Largest number of segments per demonstration."""
-MIN_EXPLAINED_VARIANCE = 0.8
-"""Fraction of the feature variance that the segments must explain."""
+MAX_DEMOS_FOR_COUNT = 5  # number of demonstrations per task that determine its number of subtasks
+MIN_GRIP_FRAMES = 3  # frames that the gripper must stay open or closed to count as a change
+GRID_SIZE = 8  # rows and columns of the grid to which images are averaged
+MAX_SEGMENTS = 8  # largest number of segments per demonstration
+MIN_EXPLAINED_VARIANCE = 0.8  # fraction of the feature variance that the segments must explain
 
 
 def label(episodes: Sequence[Episode], features: Sequence[Array] | None = None) -> list[Targets]:

@@ -8,8 +8,7 @@ from embodied_rm.errors import DataError
 from embodied_rm.labels.targets import Targets, final_outcome, make_targets
 from embodied_rm.types import Episode, RewardOutput
 
-SUCCESS_THRESHOLD = 0.5
-"""Success probability from which the task counts as done."""
+SUCCESS_THRESHOLD = 0.5  # success probability from which the task counts as done
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:

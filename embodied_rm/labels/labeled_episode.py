@@ -19,18 +19,12 @@ class LabeledEpisode:
 
     views: Mapping[str, Any]
     """View name -> uint8 [T, H, W, 3], all of one size; or features of a frozen tower, float16 [T, C, h, w]."""
-    instructions: tuple[str, ...]
-    """See `instructions_of`."""
-    task: str
-    """See `task_of`."""
-    goal: str
-    """See `goal_of`."""
-    recorded_goal: str | None
-    """See `recorded_goal_of`."""
-    implied_goals: tuple[str, ...]
-    """Other goals that this goal implies (meta column `fulfils`)."""
-    last_frame_hash: str
-    """See `hash_last_frame`."""
+    instructions: tuple[str, ...]  # see `instructions_of`
+    task: str  # see `task_of`
+    goal: str  # see `goal_of`
+    recorded_goal: str | None  # see `recorded_goal_of`
+    implied_goals: tuple[str, ...]  # other goals that this goal implies (meta column `fulfils`)
+    last_frame_hash: str  # see `hash_last_frame`
     targets: Mapping[str, Targets]
     """Labeling scheme -> targets [T]. The properties below are those of the first scheme."""
 

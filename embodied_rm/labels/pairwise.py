@@ -12,8 +12,7 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.targets import Targets, targets_with_known_success
 from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
-TIE_MARGIN = 0.01
-"""Progress difference up to which two frames are tied."""
+TIE_MARGIN = 0.01  # progress difference up to which two frames are tied
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:

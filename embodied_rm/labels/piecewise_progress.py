@@ -16,13 +16,10 @@ from embodied_rm.types import Array, BoolArray, Episode
 class SubtaskSpan:
     """An interval of an episode in which one subtask is under way."""
 
-    subtask: int
-    """Index among the K subtasks of the task."""
+    subtask: int  # index among the K subtasks of the task
     start: int
-    end: int
-    """Frames `start` (inclusive) to `end` (exclusive)."""
-    next_subtask: int | None
-    """Index of the subtask that it led to (K: task done); None: abandoned or undone."""
+    end: int  # frames `start` (inclusive) to `end` (exclusive)
+    next_subtask: int | None  # index of the subtask that it led to (K: task done); None: abandoned or undone
 
 
 def subtask_spans(episode: Episode, order: Sequence[str]) -> list[SubtaskSpan]:

@@ -21,11 +21,9 @@ from embodied_rm.types import Array, Episode, IntArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-PotentialT = TypeVar("PotentialT", Array, "Tensor")
-"""Array of the labels, or tensor of the net that learns them."""
+PotentialT = TypeVar("PotentialT", Array, "Tensor")  # array of the labels, or tensor of the net that learns them
 ScalarT = TypeVar("ScalarT", bound=np.generic)
-BRADLEY_TERRY_RATIONALITY = 4.0
-"""Log-odds of the better segment for a difference of 1."""
+BRADLEY_TERRY_RATIONALITY = 4.0  # log-odds of the better segment for a difference of 1
 
 
 def label(episodes: Sequence[Episode], progress_fn: Callable[[Episode], Array] = true_progress) -> list[Targets]:
@@ -59,10 +57,8 @@ def bradley_terry(first_value: npt.ArrayLike, second_value: npt.ArrayLike) -> Ar
 class SegmentPairs:
     """B pairs of segments of L frames."""
 
-    episode_index: IntArray
-    """Row of the episode in the batch, int64 [B, 2, 1]; both episodes have the same goal."""
-    timestep_index: IntArray
-    """Column of the frames in the batch, int64 [B, 2, L], in order of time."""
+    episode_index: IntArray  # row of the episode in the batch, int64 [B, 2, 1]; both episodes have the same goal
+    timestep_index: IntArray  # column of the frames in the batch, int64 [B, 2, L], in order of time
 
     def gather(self, values: npt.NDArray[ScalarT]) -> npt.NDArray[ScalarT]:
         """Return values [B, M] along the segments, [B, 2, L]."""

@@ -6,8 +6,7 @@ import numpy as np
 
 from embodied_rm.types import Episode, IntArray
 
-UNLABELED_SUBTASK = -1
-"""Subtask index of a frame without annotation; such frames have no subtask loss."""
+UNLABELED_SUBTASK = -1  # subtask index of a frame without annotation; such frames have no subtask loss
 
 
 def task_of(episode: Episode) -> str:

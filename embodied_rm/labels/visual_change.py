@@ -21,10 +21,8 @@ from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
 from embodied_rm.labels.targets import Targets, require_demonstration, targets_with_known_success
 from embodied_rm.types import Array, BoolArray, Episode, Frames
 
-HASH_SIDE = 8
-"""Number of lowest DCT frequencies per direction in a hash."""
-LUMA_WEIGHTS = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in perceived brightness."""
+HASH_SIDE = 8  # number of lowest DCT frequencies per direction in a hash
+LUMA_WEIGHTS = (0.299, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:

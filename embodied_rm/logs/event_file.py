@@ -13,14 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-EVENT_FILE_PREFIX = "events.out.tfevents."
-"""Prefix of event file names; a number follows."""
+EVENT_FILE_PREFIX = "events.out.tfevents."  # prefix of event file names; a number follows
 EVENT_FILE_VERSION = b"brain.Event:2"
 """From this version on, the start of a session at a step discards that step and later ones of earlier files."""
-WIRE_VARINT, WIRE_FIXED64, WIRE_BYTES, WIRE_FIXED32 = 0, 1, 2, 5
-"""Protobuf wire types."""
-CRC32C_POLYNOMIAL = 0x82F63B78
-"""CRC-32C (Castagnoli) polynomial, bit-reversed."""
+WIRE_VARINT, WIRE_FIXED64, WIRE_BYTES, WIRE_FIXED32 = 0, 1, 2, 5  # protobuf wire types
+CRC32C_POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli) polynomial, bit-reversed
 
 
 class EventFileWriter:

@@ -12,10 +12,8 @@ from embodied_rm.run_folder import Reporter, RunFolder
 class LogWriter(Protocol):
     """Writer of rows for one tool."""
 
-    name: str
-    """Name of the tool."""
-    recoverable_errors: tuple[type[Exception], ...]
-    """Exceptions for a failed write."""
+    name: str  # name of the tool
+    recoverable_errors: tuple[type[Exception], ...]  # exceptions for a failed write
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Write the scalars of a step."""

@@ -9,8 +9,7 @@ from typing import Any
 from embodied_rm.errors import UserError
 from embodied_rm.run_folder import Reporter, RunFolder
 
-CONFIG_FILE = "config.json"
-"""File of the configuration in a run folder."""
+CONFIG_FILE = "config.json"  # file of the configuration in a run folder
 OFFLINE_MODE = "offline"
 FORBIDDEN_CHARS = '/\\#?%:"'
 """Characters that W&B forbids in project names."""

@@ -7,12 +7,9 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array, BoolArray
 
-TARGET_COVERAGE = 0.9
-"""Fraction of the true values that prediction intervals should cover."""
-NUM_BINS = 10
-"""Number of equal-width probability bins."""
-MIN_UNCERTAINTY = 0.01
-"""Progress added to every uncertainty, so that no interval has width 0."""
+TARGET_COVERAGE = 0.9  # fraction of the true values that prediction intervals should cover
+NUM_BINS = 10  # number of equal-width probability bins
+MIN_UNCERTAINTY = 0.01  # progress added to every uncertainty, so that no interval has width 0
 
 
 def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, num_bins: int = NUM_BINS) -> float:

@@ -10,12 +10,9 @@ from scipy import stats
 
 from embodied_rm.types import BoolArray, IntArray
 
-LabeledInterval = tuple[int, int, int]
-"""(label, first frame, frame after the last)."""
-MIN_IOU = 0.5
-"""Smallest intersection over union of a matched segment: F1@50."""
-MIN_TRUTH_GAP = 0.1
-"""Smallest difference in true value of two trajectories that are compared."""
+LabeledInterval = tuple[int, int, int]  # (label, first frame, frame after the last)
+MIN_IOU = 0.5  # smallest intersection over union of a matched segment: F1@50
+MIN_TRUTH_GAP = 0.1  # smallest difference in true value of two trajectories that are compared
 
 
 def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:

@@ -6,10 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-MAX_LEVELS = 1000
-"""Largest number of progress levels that `effective_resolution` tries."""
-MIN_VISITED_FRACTION = 0.5
-"""Fraction of the levels that a curve must visit."""
+MAX_LEVELS = 1000  # largest number of progress levels that `effective_resolution` tries
+MIN_VISITED_FRACTION = 0.5  # fraction of the levels that a curve must visit
 
 
 def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:

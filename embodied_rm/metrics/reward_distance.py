@@ -17,8 +17,7 @@ from embodied_rm.types import IntArray
 
 Floats = npt.NDArray[np.float64]
 
-ROUNDING_TOLERANCE = 1e-9
-"""Fraction of the reward's scale below which a canonical reward counts as 0."""
+ROUNDING_TOLERANCE = 1e-9  # fraction of the reward's scale below which a canonical reward counts as 0
 
 
 def epic_distance(

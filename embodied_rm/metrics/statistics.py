@@ -8,8 +8,7 @@ from scipy import stats
 
 from embodied_rm.types import Array
 
-NUM_RESAMPLES = 100_000
-"""Number of random sign flips of `paired_permutation`; up to 16 pairs all flips are tried."""
+NUM_RESAMPLES = 100_000  # number of random sign flips of `paired_permutation`; up to 16 pairs all flips are tried
 
 
 def first_iteration_reaching(curve: npt.ArrayLike, level: float) -> int | None:

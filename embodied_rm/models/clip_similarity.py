@@ -23,22 +23,17 @@ from embodied_rm.models.reward_model import (
 )
 from embodied_rm.types import Array, Frames, RewardOutput, Views
 
-BASELINE_TEXT = "a robot arm at a table"
-"""A description that holds for every image, whatever the task."""
-DEFAULT_ALPHA = 0.5
-"""Strength of the regularization in [0, 1]: 1 projects onto the line from baseline to goal."""
-IMAGES_PER_CHUNK = 64
-"""Images that are encoded in one batch, to bound the memory of large towers."""
+BASELINE_TEXT = "a robot arm at a table"  # a description that holds for every image, whatever the task
+DEFAULT_ALPHA = 0.5  # strength of the regularization in [0, 1]: 1 projects onto the line from baseline to goal
+IMAGES_PER_CHUNK = 64  # images that are encoded in one batch, to bound the memory of large towers
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityState:
     """State of `ClipSimilarity`: the last value is carried over frames without a visible view."""
 
-    goal_embedding: Tensor
-    """Embedding of the instruction, of unit length; float [N, D]."""
-    last_value: Array
-    """Last value, float32 [N]; 0 before the first."""
+    goal_embedding: Tensor  # embedding of the instruction, of unit length; float [N, D]
+    last_value: Array  # last value, float32 [N]; 0 before the first
 
     def __len__(self) -> int:
         return len(self.last_value)

@@ -14,12 +14,9 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.models.reward_model import Demonstration
 from embodied_rm.types import Episode, Views
 
-NUM_KEYFRAMES = 32
-"""Frames of a demonstration that are used, evenly spaced in time."""
-UNIFORM_JUMP_PROB = 0.1
-"""Transition probability that is spread evenly over all keyframes."""
-COVERAGE_FLOOR = 0.01
-"""Coverage of a keyframe that was skipped, in the geometric mean over keyframes."""
+NUM_KEYFRAMES = 32  # frames of a demonstration that are used, evenly spaced in time
+UNIFORM_JUMP_PROB = 0.1  # transition probability that is spread evenly over all keyframes
+COVERAGE_FLOOR = 0.01  # coverage of a keyframe that was skipped, in the geometric mean over keyframes
 END_DISTANCE_TOLERANCE = 2.0
 """Factor by which the last frame may be farther from the demonstration than other frames are."""
 EMISSION_TEMPERATURE = 1.0
@@ -45,12 +42,9 @@ def stack_demonstrations(demonstrations: list[Episode]) -> Demonstration:
 class Alignment:
     """Position of each environment along its demonstration."""
 
-    belief: Tensor
-    """Probability of each keyframe, float [N, R]."""
-    max_belief: Tensor
-    """Largest probability so far of each keyframe and its two neighbors, float [N, R]."""
-    potential: Tensor
-    """Expected progress, float [N]."""
+    belief: Tensor  # probability of each keyframe, float [N, R]
+    max_belief: Tensor  # largest probability so far of each keyframe and its two neighbors, float [N, R]
+    potential: Tensor  # expected progress, float [N]
     success_score: Tensor
     """Score in [0, 1] that the task is done, float [N]: the geometric mean of reaching the end, similarity to the last
     keyframe, and coverage of all keyframes.

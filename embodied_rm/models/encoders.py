@@ -13,12 +13,9 @@ from embodied_rm.models.clip_builder import build_clip
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Episode, Frames
 
-CONTEXT_LENGTH = 32
-"""Largest number of tokens of an instruction."""
-MAX_CACHED_SENTENCES = 10_000
-"""Instruction vectors that a frozen text tower caches before it clears the cache."""
-VOCAB_SIZE = 4096
-"""Vocabulary size of the small text tower; see `tokens.tokenize`."""
+CONTEXT_LENGTH = 32  # largest number of tokens of an instruction
+MAX_CACHED_SENTENCES = 10_000  # instruction vectors that a frozen text tower caches before it clears the cache
+VOCAB_SIZE = 4096  # vocabulary size of the small text tower; see `tokens.tokenize`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +24,12 @@ class EncoderConfig:
 
     open_clip: Mapping[str, Any]
     """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg; for a model of `transformers`, embed_dim only."""
-    image_size: tuple[int, int]
-    """Height and width in pixels that images are resized to."""
-    feature_level: int = -1
-    """Index of the image tower's feature map that is used; later layers are removed."""
+    image_size: tuple[int, int]  # height and width in pixels that images are resized to
+    feature_level: int = -1  # index of the image tower's feature map that is used; later layers are removed
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.25, 0.25, 0.25)
     """Mean and standard deviation per color channel (red, green, blue), for pixels in [0, 1]."""
-    trainable: bool = True
-    """Whether training updates the towers."""
+    trainable: bool = True  # whether training updates the towers
     transformers: Mapping[str, Any] | None = None
     """Description of a model of `transformers` (`TransformersTowers`). None: a model of open_clip."""
     pool_size: tuple[int, int] | None = None

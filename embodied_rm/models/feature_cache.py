@@ -23,10 +23,8 @@ from embodied_rm.models.encoders import Encoder
 from embodied_rm.types import Frames
 
 FeatureMaps = npt.NDArray[np.float16]
-IMAGES_PER_BLOCK = 16
-"""Images that are encoded in one batch, to bound the memory of large towers."""
-HEADER_LENGTH_BYTES = 8
-"""Bytes at the start of a safetensors file that hold the length of its header."""
+IMAGES_PER_BLOCK = 16  # images that are encoded in one batch, to bound the memory of large towers
+HEADER_LENGTH_BYTES = 8  # bytes at the start of a safetensors file that hold the length of its header
 
 
 class FeatureCache:

@@ -33,16 +33,11 @@ def error_from_logit(logit: Tensor) -> Tensor:
 class HeadOutputs(NamedTuple):
     """Outputs of all heads for N frames, relative to A anchor frames."""
 
-    hop: Tensor
-    """Relative hop from each anchor, [A, N] in [-1, 1]."""
-    expected_error: Tensor
-    """See `Heads.expected_error`, [N]."""
-    success_logit: Tensor
-    """Logit of "the task is done at this frame", [N]."""
-    subtask_logits: Tensor
-    """Logits of the current subtask, [N, max_subtasks]."""
-    ood: Tensor
-    """See `models.ood`, [N]; NaN without a distribution of embeddings."""
+    hop: Tensor  # relative hop from each anchor, [A, N] in [-1, 1]
+    expected_error: Tensor  # see `Heads.expected_error`, [N]
+    success_logit: Tensor  # logit of "the task is done at this frame", [N]
+    subtask_logits: Tensor  # logits of the current subtask, [N, max_subtasks]
+    ood: Tensor  # see `models.ood`, [N]; NaN without a distribution of embeddings
 
 
 class Heads(nn.Module):

@@ -15,14 +15,10 @@ from embodied_rm.types import Frames, IntArray
 class ImageBatch:
     """P images of N frames: image i is `frames[batch_index[i], column[i]]` and shows the view `view_index[i]`."""
 
-    frames: Frames | Tensor
-    """uint8 [N, V, H, W, 3]."""
-    batch_index: IntArray
-    """[P], ascending: the row of `frames` that each image belongs to."""
-    column: IntArray
-    """[P]: the column of `frames`; each pair of row and column occurs once."""
-    view_index: IntArray
-    """[P]: index into the views of the network."""
+    frames: Frames | Tensor  # uint8 [N, V, H, W, 3]
+    batch_index: IntArray  # [P], ascending: the row of `frames` that each image belongs to
+    column: IntArray  # [P]: the column of `frames`; each pair of row and column occurs once
+    view_index: IntArray  # [P]: index into the views of the network
 
     def __len__(self) -> int:
         return len(self.batch_index)

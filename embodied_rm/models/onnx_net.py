@@ -21,8 +21,7 @@ MAX_ROWS_PER_CALL = 64
 """Largest batch of one call: smaller batches add call overhead, larger ones exceed the CPU caches."""
 
 Tensors = tuple[Tensor, ...]
-GraphFn = Callable[..., Tensors]
-"""A graph as a function of tensors."""
+GraphFn = Callable[..., Tensors]  # a graph as a function of tensors
 MapChunks = Callable[[Callable[[slice], Tensors], int], list[Tensors]]
 
 

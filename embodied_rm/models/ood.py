@@ -14,12 +14,9 @@ from embodied_rm.types import Array
 
 COVARIANCE_RIDGE = 0.01
 """Added to every variance, as a share of their mean, so that directions without variance do not dominate the score."""
-LIMIT_QUANTILE = 0.99
-"""Share of held-out embeddings with a score of at most 1."""
-MIN_SAMPLES = 100
-"""Fewest embeddings for the fit, and for its limit: the 99 % quantile needs at least 100 samples."""
-MAX_UNCERTAINTY_FACTOR = 16.0
-"""Largest factor on the uncertainty, reached at four times the typical score."""
+LIMIT_QUANTILE = 0.99  # share of held-out embeddings with a score of at most 1
+MIN_SAMPLES = 100  # fewest embeddings for the fit, and for its limit: the 99 % quantile needs at least 100 samples
+MAX_UNCERTAINTY_FACTOR = 16.0  # largest factor on the uncertainty, reached at four times the typical score
 
 
 class EmbeddingDistribution(nn.Module):

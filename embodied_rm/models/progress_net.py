@@ -25,31 +25,23 @@ from embodied_rm.models.view_fusion import ViewFusion, ViewToken
 from embodied_rm.types import Episode, RewardOutput, Views
 
 BLANK_HINT = "; an image of a single color counts as absent"
-FRAMES_PER_BLOCK = 64
-"""Frames of an episode that are embedded in one batch, to bound the memory."""
-IMAGES_PER_CHUNK = 384
-"""Images per batch of the image tower: larger batches exceed the CPU caches and more memory."""
+FRAMES_PER_BLOCK = 64  # frames of an episode that are embedded in one batch, to bound the memory
+IMAGES_PER_CHUNK = 384  # images per batch of the image tower: larger batches exceed the CPU caches and more memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetConfig:
     """The architecture of a `ProgressNet`, stored in its checkpoint."""
 
-    views: tuple[str, ...]
-    """Names of the known views. A prediction needs at least one of them."""
+    views: tuple[str, ...]  # Names of the known views. A prediction needs at least one of them.
     encoder: EncoderConfig = field(default_factory=lambda: small_encoder_config("patch_tower_tiny", (64, 64)))
-    width: int = 128
-    """Length of tokens and embeddings."""
-    num_layers: int = 2
-    """Transformer layers that fuse views and instruction."""
-    channels: int = 16
-    """Channels that each view's feature map is reduced to."""
+    width: int = 128  # length of tokens and embeddings
+    num_layers: int = 2  # Transformer layers that fuse views and instruction
+    channels: int = 16  # channels that each view's feature map is reduced to
     grid_size: tuple[int, int] = (8, 8)
     """Height and width, in cells, that each feature map is pooled to; a smaller map is kept."""
-    max_subtasks: int = 16
-    """Largest number of subtasks of a task."""
-    fusion: potential_fusion.FusionKind = "mean"
-    """How the perspectives are fused to one potential."""
+    max_subtasks: int = 16  # largest number of subtasks of a task
+    fusion: potential_fusion.FusionKind = "mean"  # how the perspectives are fused to one potential
     median_ood: float | None = None
     """Median OOD score of the held-out episodes of `calibrate`. None: no distribution of embeddings, and no OOD scores.
     """

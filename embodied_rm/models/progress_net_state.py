@@ -17,34 +17,22 @@ from embodied_rm.types import Array, RewardOutput
 class ProgressNetState:
     """The `RewardState` of `ProgressNet`. Immutable; `take` and `put` return new states."""
 
-    instruction: Tensor
-    """float [N, width]."""
-    first_embedding: Tensor
-    """Embedding of the first observed frame, float [N, width]."""
-    first_leave_one_out: Tensor
-    """Embeddings of that frame without each of the views, float [N, V, width]."""
-    previous_embedding: Tensor
-    """Embedding of the last scored frame, float [N, width]."""
+    instruction: Tensor  # float [N, width]
+    first_embedding: Tensor  # embedding of the first observed frame, float [N, width]
+    first_leave_one_out: Tensor  # embeddings of that frame without each of the views, float [N, V, width]
+    previous_embedding: Tensor  # embedding of the last scored frame, float [N, width]
     has_observation: Tensor
     """bool [N]: whether a frame was observed; until then the first and previous embeddings are meaningless."""
-    carried_potential: Tensor
-    """Potential of the last scored frame, float32 [N]."""
-    expected_error: Tensor
-    """Expected error of that potential, float32 [N]."""
-    success: Tensor
-    """Last success probability, float32 [N]."""
-    subtask: Tensor
-    """Last subtask index, int64 [N]."""
-    goal_embedding: Tensor | None = None
-    """Embedding of the goal image, float [N, width]; None without goals."""
+    carried_potential: Tensor  # potential of the last scored frame, float32 [N]
+    expected_error: Tensor  # expected error of that potential, float32 [N]
+    success: Tensor  # last success probability, float32 [N]
+    subtask: Tensor  # last subtask index, int64 [N]
+    goal_embedding: Tensor | None = None  # embedding of the goal image, float [N, width]; None without goals
     reference_embeddings: Tensor | None = None
     """Embeddings of the reference's keyframes, float [N, R, width]; None without references, as are the next three."""
-    reference_progress: Tensor | None = None
-    """Progress of the keyframes, float [N, R]."""
-    belief: Tensor | None = None
-    """Probability of each keyframe at the last scored frame, float [N, R]."""
-    max_belief: Tensor | None = None
-    """Largest probability so far of each keyframe and its two neighbors, float [N, R]."""
+    reference_progress: Tensor | None = None  # progress of the keyframes, float [N, R]
+    belief: Tensor | None = None  # probability of each keyframe at the last scored frame, float [N, R]
+    max_belief: Tensor | None = None  # largest probability so far of each keyframe and its two neighbors, float [N, R]
 
     def __len__(self) -> int:
         return len(self.carried_potential)

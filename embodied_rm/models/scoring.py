@@ -13,8 +13,7 @@ from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardSt
 from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
 from embodied_rm.types import Episode, RewardOutput, Views
 
-MAX_BATCH_EPISODES = 64
-"""Episodes that are scored in parallel."""
+MAX_BATCH_EPISODES = 64  # episodes that are scored in parallel
 
 
 def score_episodes(

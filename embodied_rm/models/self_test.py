@@ -15,19 +15,15 @@ from embodied_rm.types import Array, Views
 
 NUM_EPISODES, NUM_FRAMES, IMAGE_SIDE_PX = 2, 3, 64
 INSTRUCTION = "lift the red cube"
-ABS_TOLERANCE = 1e-4
-"""Largest permitted difference between two machines, in progress."""
-MANIFEST_KEY = "self_test"
-"""Manifest key of the stored predictions."""
+ABS_TOLERANCE = 1e-4  # largest permitted difference between two machines, in progress
+MANIFEST_KEY = "self_test"  # manifest key of the stored predictions
 
 
 class SelfTestResult(NamedTuple):
     """Result of a self-test."""
 
-    progress: Array
-    """float32 [`NUM_FRAMES`, `NUM_EPISODES`]: the predicted progress."""
-    state: RewardState
-    """State of the episodes at their end."""
+    progress: Array  # float32 [`NUM_FRAMES`, `NUM_EPISODES`]: the predicted progress
+    state: RewardState  # state of the episodes at their end
 
 
 def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:

@@ -26,18 +26,12 @@ class SubgoalState:
     states: tuple[RewardState, ...]
     """One state per subgoal, up to the longest instruction; a row is meaningless in the states of its future subgoals.
     """
-    subgoals: npt.NDArray[np.object_]
-    """[N]: the subgoals of each row, a tuple of sentences."""
-    goal: npt.NDArray[np.object_]
-    """[N]: the goal image of each row, `Views` of that row alone; None without goals."""
-    num_subgoals: IntArray
-    """[N]: number of subgoals."""
-    num_done: IntArray
-    """[N]: number of completed subgoals, which is the index of the current one."""
-    done_streak: IntArray
-    """[N]: consecutive predictions that the current subgoal is done."""
-    undone_streak: IntArray
-    """[N]: consecutive predictions that the previous subgoal is undone."""
+    subgoals: npt.NDArray[np.object_]  # [N]: the subgoals of each row, a tuple of sentences
+    goal: npt.NDArray[np.object_]  # [N]: the goal image of each row, `Views` of that row alone; None without goals
+    num_subgoals: IntArray  # [N]: number of subgoals
+    num_done: IntArray  # [N]: number of completed subgoals, which is the index of the current one
+    done_streak: IntArray  # [N]: consecutive predictions that the current subgoal is done
+    undone_streak: IntArray  # [N]: consecutive predictions that the previous subgoal is undone
 
     def __len__(self) -> int:
         return len(self.num_done)

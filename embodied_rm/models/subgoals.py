@@ -11,12 +11,10 @@ from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardM
 from embodied_rm.models.subgoal_state import SubgoalState, object_array
 from embodied_rm.types import IntArray, RewardOutput, Views
 
-SUBGOAL_SEPARATOR = "; then "
-"""Text between two subgoals of an instruction."""
+SUBGOAL_SEPARATOR = "; then "  # text between two subgoals of an instruction
 UNDONE_THRESHOLD = 0.5
 """Progress below which a completed subgoal counts as undone, unless success is predicted at that frame."""
-STARTED_THRESHOLD = 0.05
-"""Progress from which a subgoal counts as started, whatever happens to the previous one."""
+STARTED_THRESHOLD = 0.05  # progress from which a subgoal counts as started, whatever happens to the previous one
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,8 @@ class SubgoalRewardModel:
     """
 
     model: RewardModel
-    threshold: float = 0.5
-    """Success probability from which a prediction counts as "done"."""
-    patience: int = 5
-    """Consecutive predictions after which a subgoal is done or undone."""
+    threshold: float = 0.5  # success probability from which a prediction counts as "done"
+    patience: int = 5  # consecutive predictions after which a subgoal is done or undone
 
     @property
     def capabilities(self) -> Capabilities:

@@ -27,8 +27,7 @@ class Architecture(NamedTuple):
 
     config_class: type
     model_class: type
-    dim_field: str = "hidden_size"
-    """Configuration field with the length of the output vectors."""
+    dim_field: str = "hidden_size"  # configuration field with the length of the output vectors
 
 
 VISION_ARCHITECTURES = {
@@ -62,8 +61,7 @@ PIXEL_STATISTICS |= dict.fromkeys(
 )
 """Mean and standard deviation of the pixels in training, for folders without preprocessor_config.json."""
 CONFIG_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE = "config.json", "tokenizer.json", "preprocessor_config.json"
-MAX_TOKENS = 64
-"""Largest number of tokens of an instruction."""
+MAX_TOKENS = 64  # largest number of tokens of an instruction
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -14,10 +14,8 @@ from embodied_rm.types import BoolArray, Views
 
 MIN_VIEWS_LEAVE_ONE_OUT = 3
 """Fewest views for the leave-one-out rule: of two views that disagree, neither is known to be right."""
-PIXEL_STRIDE = 4
-"""Stride of the pixels that are checked, along both sides."""
-MAX_BLANK_RANGE = 8
-"""Largest difference of two pixels per color channel, of 0 to 255, in a blank image."""
+PIXEL_STRIDE = 4  # stride of the pixels that are checked, along both sides
+MAX_BLANK_RANGE = 8  # largest difference of two pixels per color channel, of 0 to 255, in a blank image
 
 
 def leave_one_out_success(done: Tensor, leave_one_out: Tensor) -> Tensor:

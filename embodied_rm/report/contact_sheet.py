@@ -10,8 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from embodied_rm.report.episode_video import GAP_PX
 from embodied_rm.types import Frames
 
-LINE_HEIGHT_PX = 28
-"""Height of a line of text."""
+LINE_HEIGHT_PX = 28  # height of a line of text
 TEXT_COLOR, BACKGROUND_COLOR = (30, 30, 30), (255, 255, 255)
 
 
@@ -20,8 +19,7 @@ class ContactSheetRow:
     """Images of one item from several views."""
 
     caption: str
-    views: Mapping[str, Frames]
-    """View -> uint8 [H, W, 3], of one size, the same views in every row."""
+    views: Mapping[str, Frames]  # view -> uint8 [H, W, 3], of one size, the same views in every row
 
 
 def draw_contact_sheet(rows: Sequence[ContactSheetRow]) -> bytes:

@@ -13,10 +13,8 @@ class KeyMetric:
 
     label: str
     value: float
-    target: str = ""
-    """Target of the value, e.g. "at least 0.95"."""
-    passed: bool | None = None
-    """Whether the target is met; None: no target."""
+    target: str = ""  # Target of the value, e.g. "at least 0.95".
+    passed: bool | None = None  # whether the target is met; None: no target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +46,7 @@ class LineChart:
     title: str
     x_label: str
     series: Mapping[str, list[float | None]]
-    y_max: float | None = None
-    """Lower bound of the vertical axis' end, e.g. 1 for rates."""
+    y_max: float | None = None  # Lower bound of the vertical axis' end, e.g. 1 for rates.
     bands: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
     """Series -> lower and upper bounds, for series that have them."""
 
@@ -73,10 +70,8 @@ class EpisodePanel:
     """One episode with the predictions of a model, if any."""
 
     episode: Episode
-    progress: Array | None = None
-    """float32 [T] in [0, 1]: predicted progress."""
-    success_prob: Array | None = None
-    """float32 [T] in [0, 1]: predicted probability of success."""
+    progress: Array | None = None  # float32 [T] in [0, 1]: predicted progress
+    success_prob: Array | None = None  # float32 [T] in [0, 1]: predicted probability of success
 
     def __post_init__(self) -> None:
         for name, values in (("progress", self.progress), ("success", self.success_prob)):
@@ -91,19 +86,13 @@ class ReportCase:
     """One test case with its result."""
 
     name: str
-    procedure: str
-    """Description of the test."""
-    metric: str
-    """Name of the value."""
+    procedure: str  # description of the test
+    metric: str  # name of the value
     expected: str
-    value: float | None = None
-    """None: skipped."""
-    num_trials: int = 0
-    """Number of trials."""
-    passed: bool | None = None
-    """None: skipped, or without an expectation."""
-    note: str = ""
-    """Consequence of a failure, or the data that the case needs."""
+    value: float | None = None  # None: skipped
+    num_trials: int = 0  # number of trials
+    passed: bool | None = None  # None: skipped, or without an expectation
+    note: str = ""  # consequence of a failure, or the data that the case needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,5 +107,4 @@ class Report:
     charts: tuple[LineChart, ...] = ()
     tables: tuple[ReportTable, ...] = ()
     episodes: tuple[EpisodePanel, ...] = ()
-    details: Mapping[str, object] = field(default_factory=dict)
-    """Settings and numbers for the table at the bottom."""
+    details: Mapping[str, object] = field(default_factory=dict)  # settings and numbers for the table at the bottom

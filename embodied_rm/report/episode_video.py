@@ -10,10 +10,8 @@ from PIL import Image
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Episode, Frames
 
-CLIP_HEIGHT_PX = 192
-"""Smaller images are enlarged, because H.264 stores color at half resolution."""
-GAP_PX = 4
-"""Gap between two views, in pixels."""
+CLIP_HEIGHT_PX = 192  # smaller images are enlarged, because H.264 stores color at half resolution
+GAP_PX = 4  # gap between two views, in pixels
 H264_QUANTIZER = 26
 
 

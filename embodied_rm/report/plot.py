@@ -26,8 +26,7 @@ def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
     figure.savefig(path)
 
 
-ConfidenceBand = tuple[Sequence[float], Sequence[float], Sequence[float]]
-"""Mean, lower and upper bound."""
+ConfidenceBand = tuple[Sequence[float], Sequence[float], Sequence[float]]  # mean, lower and upper bound
 
 
 def plot_learning_curves(path: Path, tasks: Mapping[str, Mapping[str, ConfidenceBand]], target_success: float) -> None:

@@ -13,8 +13,7 @@ from embodied_rm.atomic_file import write_atomic
 from embodied_rm.report.contents import EpisodePanel, Report
 from embodied_rm.report.episode_video import encode_episode
 
-CURVE_DECIMALS = 4
-"""Decimals of curve values, finer than a pixel."""
+CURVE_DECIMALS = 4  # decimals of curve values, finer than a pixel
 
 
 def write_report(path: Path, report: Report) -> None:

@@ -20,8 +20,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Frames, IntArray, Views
 
 APPLICATION_ID = "embodied_rm"
-MAX_HEIGHT_PX = 360
-"""Taller images are downscaled."""
+MAX_HEIGHT_PX = 360  # taller images are downscaled
 JPEG_QUALITY = 85
 PREDICTION_COLORS = {
     "progress": (60, 170, 90),
@@ -29,8 +28,7 @@ PREDICTION_COLORS = {
     "high": (60, 170, 90, 110),
     "success": (70, 120, 230),
 }
-UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}
-"""Curve -> color, for the two plots."""
+UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}  # curve -> color, for the two plots
 
 
 def write_rerun(

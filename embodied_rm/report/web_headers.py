@@ -2,8 +2,7 @@
 
 CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 """File extension -> content type. All files are UTF-8."""
-SHARED_ASSETS = ("look.css", "elements.js")
-"""Files of this package that all local pages use."""
+SHARED_ASSETS = ("look.css", "elements.js")  # files of this package that all local pages use
 
 
 def security_headers(*extra_policies: str) -> dict[str, str]:

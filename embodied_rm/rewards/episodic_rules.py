@@ -13,15 +13,12 @@ from embodied_rm.rewards.transitions import (
     sum_per_episode,
 )
 
-MIN_SUCCESS_PROB = 0.5
-"""Final probability of success that an episode must exceed, for `gated`."""
-MIN_FORM_TEMPERATURE = 0.1
-"""T of `min_form`."""
+MIN_SUCCESS_PROB = 0.5  # final probability of success that an episode must exceed, for `gated`
+MIN_FORM_TEMPERATURE = 0.1  # T of `min_form`
 SIGMOID_STEEPNESS = 10.0
 """k of `sigmoid_reference` and `self_reference`: progress is in [0, 1], not in the range of a model's logits."""
 MAX_FAILURE_REWARD = 0.6
-SIGMOID_MIDPOINT = 0.5
-"""Of `self_reference`, as its limit for failures."""
+SIGMOID_MIDPOINT = 0.5  # of `self_reference`, as its limit for failures
 
 
 @register_reward_rule("sigmoid_reference", required_input="reference_rewards", treats_timeout_as_terminal=True)

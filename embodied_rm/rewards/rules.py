@@ -12,14 +12,10 @@ from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transition
 
 __all__ = ["RULES", "RewardRule", "find_rule", "register_reward_rule"]
 
-COMPLETE_THRESHOLD = 0.5
-"""Probability of success from which an episode counts as complete, for `hold`."""
-MIN_PROGRESS_CHANGE = 0.01
-"""Change of progress up to which two states are equally close to the goal, for `hold`."""
-SHAPING_COEF = 0.1
-"""kappa of `negative_time`."""
-MAX_FAILURE_PROGRESS = 1 - 1e-6
-"""Upper limit of the progress of a failed episode, for `terminal_ordinal`: score 4 of 5."""
+COMPLETE_THRESHOLD = 0.5  # probability of success from which an episode counts as complete, for `hold`
+MIN_PROGRESS_CHANGE = 0.01  # change of progress up to which two states are equally close to the goal, for `hold`
+SHAPING_COEF = 0.1  # kappa of `negative_time`
+MAX_FAILURE_PROGRESS = 1 - 1e-6  # upper limit of the progress of a failed episode, for `terminal_ordinal`: score 4 of 5
 
 
 def find_rule(name: str) -> RewardRule:

@@ -22,16 +22,11 @@ __all__ = [
 class RewardParams:
     """Inputs of a reward rule that are the same for all transitions of a run."""
 
-    gamma: float
-    """Discount of the learner."""
-    scale: float = 1.0
-    """Weight of the progress: the reward for the whole task, from potential 0 to 1."""
-    max_episode_steps: int | None = None
-    """Time limit of an episode, in steps."""
-    reference_rewards: tuple[float, ...] = ()
-    """Final progress of episodes of the imitated policy."""
-    auxiliary_weight: float = 1.0
-    """Learned weight of the auxiliary reward."""
+    gamma: float  # discount of the learner
+    scale: float = 1.0  # weight of the progress: the reward for the whole task, from potential 0 to 1
+    max_episode_steps: int | None = None  # time limit of an episode, in steps
+    reference_rewards: tuple[float, ...] = ()  # final progress of episodes of the imitated policy
+    auxiliary_weight: float = 1.0  # learned weight of the auxiliary reward
 
 
 def number_episodes(done: BoolArray) -> IntArray:

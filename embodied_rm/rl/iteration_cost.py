@@ -24,11 +24,9 @@ from embodied_rm.rl.refine_config import RefineConfig
 class IterationTiming:
     """Duration of one iteration."""
 
-    reward: str
-    """learned or state."""
+    reward: str  # learned or state
     seconds: float
-    phase_seconds: Mapping[str, float]
-    """Phase -> seconds."""
+    phase_seconds: Mapping[str, float]  # phase -> seconds
 
 
 def time_iterations(

@@ -37,8 +37,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 R = TypeVar("R", EvalResult, CrosscheckResult)
 POLICY_DIR = "policy"
-EvaluateFn = Callable[[GaussianPolicy], EvalResult]
-"""policy -> evaluation by the simulator."""
+EvaluateFn = Callable[[GaussianPolicy], EvalResult]  # policy -> evaluation by the simulator
 CrosscheckFn = Callable[[GaussianPolicy, int], CrosscheckResult]
 """(policy, iteration) -> verification of the model's successes by the simulator."""
 
@@ -48,11 +47,9 @@ class RefineResult:
     """Result of a refinement."""
 
     policy: GaussianPolicy
-    cloned_eval: EvalResult | None
-    """None: nothing evaluated it."""
+    cloned_eval: EvalResult | None  # None: nothing evaluated it
     refined_eval: EvalResult | None
-    log_rows: tuple[LogRow, ...]
-    """One per iteration, as in `progress.jsonl`."""
+    log_rows: tuple[LogRow, ...]  # one per iteration, as in `progress.jsonl`
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
@@ -72,12 +69,10 @@ class RefineOptions:
 
     evaluate_iteration: EvaluateFn | None = None
     """Evaluates the policy after each iteration, for the learning curve and the alarm."""
-    crosscheck: CrosscheckFn | None = None
-    """Checks after each iteration whether the model's successes are successes."""
+    crosscheck: CrosscheckFn | None = None  # checks after each iteration whether the model's successes are successes
     demonstrations: DemoPairs | None = None
     """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
-    dist: DistContext = SINGLE_PROCESS
-    """The processes that share the environments. The first one evaluates and writes."""
+    dist: DistContext = SINGLE_PROCESS  # The processes that share the environments. The first one evaluates and writes.
 
 
 def refine(

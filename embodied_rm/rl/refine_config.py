@@ -12,10 +12,8 @@ from embodied_rm.rl.learner.ppo import PPOConfig
 class RefineConfig:
     """Refinement by PPO, on a learned reward or on another one for comparison."""
 
-    iterations: int = 30
-    """Number of rollouts, warm-up included."""
-    rollout_steps: int = 60
-    """Steps of each environment per rollout."""
+    iterations: int = 30  # number of rollouts, warm-up included
+    rollout_steps: int = 60  # steps of each environment per rollout
     critic_warmup_iterations: int = 2
     """First iterations, in which only the critic is trained: a random critic would ruin the imitated policy."""
     bc_kl_coef: float = 0.005
@@ -37,8 +35,7 @@ class RefineConfig:
     eval_episodes: int = 64
     """Episodes in which the simulator evaluates the policy after each iteration, for the learning curve and the alarm
     (`embodied_rm.rl.watch.hacking_monitor`); 0: none."""
-    wandb_project: str | None = None
-    """Weights & Biases project to which each iteration is logged too; None: none."""
+    wandb_project: str | None = None  # Weights & Biases project to which each iteration is logged too; None: none
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)

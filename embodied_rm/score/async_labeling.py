@@ -34,14 +34,10 @@ VIDEOS_DIR, CONFIG_FILE = "videos", "config.json"
 class LabelingConfig:
     """Which episodes of a training run are labeled, and how they are stored."""
 
-    num_envs: int = 4
-    """Number of environments that are recorded, the first ones."""
-    frame_stride: int = 5
-    """Control steps between two recorded frames; all recorded frames are scored."""
-    max_queue: int = 16
-    """Maximum number of waiting videos. Further ones are dropped and counted."""
-    episodes_per_dataset: int = 16
-    """Number of videos per stored dataset."""
+    num_envs: int = 4  # number of environments that are recorded, the first ones
+    frame_stride: int = 5  # control steps between two recorded frames; all recorded frames are scored
+    max_queue: int = 16  # Maximum number of waiting videos. Further ones are dropped and counted.
+    episodes_per_dataset: int = 16  # number of videos per stored dataset
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, *vars(self), prefix="labeling.")

@@ -32,15 +32,13 @@ from embodied_rm.types import IntArray
 class ScoreJob:
     """A corpus and the settings of its scoring. It is pickled for other processes."""
 
-    scorer_factory: Callable[[], Scorer]
-    """Loads the model; called by every worker."""
+    scorer_factory: Callable[[], Scorer]  # loads the model; called by every worker
     source: EpisodeSource
     config: ScoreConfig
     run_dir: Path
     input_digests: Mapping[str, str]
     """Digests of everything but the episodes that affects the scores, see `ShardMetadata`."""
-    num_gpus: int = 0
-    """GPUs per Ray actor."""
+    num_gpus: int = 0  # GPUs per Ray actor
 
     @cached_property
     def first_frames(self) -> IntArray:

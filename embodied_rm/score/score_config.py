@@ -10,32 +10,25 @@ LOCAL_ENGINE, RAY_ENGINE = "local", "ray"
 ENGINES = {LOCAL_ENGINE: "this machine", RAY_ENGINE: "Ray actors, on this machine or a cluster"}
 RESUME_IGNORED_KEYS = ("engine", "num_workers", "ray_address")
 """Keys that do not affect the output; a resumed run may change them."""
-SHARDING_KEYS = ("episode_indices", "shard_episodes")
-"""Keys that assign episodes to shards."""
+SHARDING_KEYS = ("episode_indices", "shard_episodes")  # keys that assign episodes to shards
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
     """Settings of `score` and `score_corpus`."""
 
-    episode_indices: tuple[int, ...] = ()
-    """Episodes of the source. Empty: all."""
+    episode_indices: tuple[int, ...] = ()  # Episodes of the source. Empty: all.
     frame_stride: int = 1
     """Every `frame_stride`-th frame is scored, and the last one; other frames repeat the previous score."""
-    plots: bool = True
-    """Write a PNG per episode."""
-    videos: bool = True
-    """Write an mp4 per episode."""
+    plots: bool = True  # write a PNG per episode
+    videos: bool = True  # write an mp4 per episode
     max_video_frames: int = 900
     """Maximum number of frames per video; longer recordings are subsampled, which bounds the memory."""
-    engine: str = LOCAL_ENGINE
-    """One of `ENGINES`."""
+    engine: str = LOCAL_ENGINE  # one of `ENGINES`
     num_workers: int = 1
     """Number of processes or Ray actors. Each has its own model and decodes and scores its own shards."""
-    ray_address: str | None = None
-    """Address of the Ray cluster. None: a new Ray instance on this machine."""
-    shard_episodes: int = 8
-    """Episodes per shard. An interruption loses at most the unfinished shards of each worker."""
+    ray_address: str | None = None  # Address of the Ray cluster. None: a new Ray instance on this machine.
+    shard_episodes: int = 8  # Episodes per shard. An interruption loses at most the unfinished shards of each worker.
     num_threads: int | None = None
     """Number of torch threads per worker, which affects the last bits of scores.
 

@@ -22,10 +22,8 @@ class Scorer:
     """A reward model and its inputs other than the recording."""
 
     model: DescribedRewardModel
-    goal: Episode | None = None
-    """Its last frame is the goal image."""
-    reference: Episode | None = None
-    """A demonstration of the task."""
+    goal: Episode | None = None  # its last frame is the goal image
+    reference: Episode | None = None  # a demonstration of the task
 
     @property
     def num_unscored(self) -> Counter[str]:
@@ -38,10 +36,8 @@ class ScoredEpisode:
     """The result of scoring one episode."""
 
     row: int
-    prediction: RewardOutput | DataError
-    """The prediction of its frames, or the error that prevents reading it."""
-    num_unscored: Counter[str] = field(default_factory=Counter)
-    """Number of its unscored frames, by reason."""
+    prediction: RewardOutput | DataError  # the prediction of its frames, or the error that prevents reading it
+    num_unscored: Counter[str] = field(default_factory=Counter)  # number of its unscored frames, by reason
 
 
 def score_rows(

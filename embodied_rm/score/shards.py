@@ -23,8 +23,7 @@ from embodied_rm.score.write_scores import prediction_from_table
 from embodied_rm.types import RewardOutput
 
 SHARDS_DIR = "shards"
-METADATA_KEY = b"embodied_rm"
-"""Key of `ShardMetadata` in the metadata of the file, as JSON."""
+METADATA_KEY = b"embodied_rm"  # key of `ShardMetadata` in the metadata of the file, as JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,7 @@ class Shard:
     """Consecutive episodes that one worker scores."""
 
     number: int
-    rows: tuple[int, ...]
-    """Rows of the source, in the order of scoring."""
+    rows: tuple[int, ...]  # rows of the source, in the order of scoring
 
     def path(self, run_dir: Path) -> Path:
         """Return its file in a run folder."""
@@ -50,16 +48,11 @@ def make_shards(rows: Sequence[int], size: int) -> tuple[Shard, ...]:
 class ShardMetadata:
     """Metadata in the file of a shard."""
 
-    input_digests: Mapping[str, str]
-    """Input that affects the scores -> its name or digest."""
-    lengths: tuple[int | None, ...]
-    """Number of frames of each episode. None: left out."""
-    issues: tuple[DataIssue, ...] = ()
-    """Reasons of missing episodes and videos."""
-    num_unscored: Mapping[str, int] = field(default_factory=Counter)
-    """Number of unscored frames, by reason."""
-    interval_scale: float | None = None
-    """Interval scale of a calibrated model."""
+    input_digests: Mapping[str, str]  # input that affects the scores -> its name or digest
+    lengths: tuple[int | None, ...]  # Number of frames of each episode. None: left out.
+    issues: tuple[DataIssue, ...] = ()  # reasons of missing episodes and videos
+    num_unscored: Mapping[str, int] = field(default_factory=Counter)  # number of unscored frames, by reason
+    interval_scale: float | None = None  # interval scale of a calibrated model
 
     def to_json(self) -> str:
         """Return one line of JSON; equal metadata give equal text."""
@@ -116,14 +109,10 @@ def check_same_inputs(path: Path, metadata: ShardMetadata, input_digests: Mappin
 class CorpusScores:
     """Scores of a corpus, its issues and its unscored frames."""
 
-    predictions: ShardedPredictions
-    """Row of the source -> prediction of its frames, in the requested order."""
-    issues: tuple[DataIssue, ...]
-    """Reasons of missing episodes and videos."""
-    num_unscored: Counter[str]
-    """Number of unscored frames, by reason."""
-    interval_scale: float | None
-    """Interval scale of a calibrated model."""
+    predictions: ShardedPredictions  # row of the source -> prediction of its frames, in the requested order
+    issues: tuple[DataIssue, ...]  # reasons of missing episodes and videos
+    num_unscored: Counter[str]  # number of unscored frames, by reason
+    interval_scale: float | None  # interval scale of a calibrated model
 
     @classmethod
     def from_shards(cls, run_dir: Path, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:

@@ -14,10 +14,8 @@ from embodied_rm.metrics import prediction_interval
 from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput
 
-CURVE_SIZE_PX = (480, 160)
-"""Width and height of the curve in a video; the views above it have the same total width."""
-MARGIN_PX = 8
-"""Margin around the curve."""
+CURVE_SIZE_PX = (480, 160)  # width and height of the curve in a video; the views above it have the same total width
+MARGIN_PX = 8  # margin around the curve
 
 
 def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale: float | None = None) -> bytes:

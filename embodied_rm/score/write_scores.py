@@ -12,10 +12,8 @@ from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.metrics import prediction_interval
 from embodied_rm.types import IntArray, RewardOutput
 
-TABLE_FILE = "progress.parquet"
-"""Name of the table in the run folder."""
-ROW_GROUP_SIZE = 1 << 20
-"""Rows per row group, and the maximum number of rows in memory while the table is written."""
+TABLE_FILE = "progress.parquet"  # name of the table in the run folder
+ROW_GROUP_SIZE = 1 << 20  # rows per row group, and the maximum number of rows in memory while the table is written
 COLUMN_BY_FIELD = {"progress": "progress_dense"}
 COLUMN_BY_FIELD |= {name: name for name in ("success", "subtask", "uncertainty", "valid", "ood")}
 """Field of `RewardOutput` -> its column."""

@@ -31,8 +31,7 @@ from embodied_sim.vec_env import TabletopVecEnv
 
 NUM_SCRIPTED_PARTS = 3
 """Parts of a task's recording by the scripted policy: successes, failures, and continuations after success."""
-ROLLOUT_OUTCOME = "rollout"
-"""Outcome label of an episode of a stored policy."""
+ROLLOUT_OUTCOME = "rollout"  # outcome label of an episode of a stored policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +39,12 @@ class CollectConfig:
     """Config of `collect`."""
 
     split: Split = field(default_factory=Split)
-    tasks: tuple[str, ...] = ()
-    """Tasks to record, a subset of the split's; empty: all of them."""
+    tasks: tuple[str, ...] = ()  # tasks to record, a subset of the split's; empty: all of them
     num_successes: int = 40
     num_failures: int = 20
     num_post_success: int = 0
-    policies: tuple[str, ...] | None = None
-    """Run folders of `clone` or `refine` whose policies are recorded too."""
-    rollouts_per_policy: int | None = None
-    """Episodes per policy."""
+    policies: tuple[str, ...] | None = None  # run folders of `clone` or `refine` whose policies are recorded too
+    rollouts_per_policy: int | None = None  # episodes per policy
     frame_stride: int = 1
     action_noise: float = 0.3
     speed_range: tuple[float, ...] = (0.6, 1.0)

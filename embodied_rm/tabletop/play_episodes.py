@@ -26,10 +26,8 @@ from embodied_sim.task import Task
 from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
 
 VIDEO_FILE = "play.mp4"
-IMAGE_FILE = "before.png"
-"""Names inside the run folder."""
-REPLAY_FPS = 4
-"""Physics time steps (5 ms) of a divergence per second of video."""
+IMAGE_FILE = "before.png"  # names inside the run folder
+REPLAY_FPS = 4  # physics time steps (5 ms) of a divergence per second of video
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,10 +41,8 @@ from embodied_sim.registry import make_task
 _GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {fusion: fusion for fusion in _GOAL_FREE_FUSIONS}
 """Fusions that need no goal image and no demonstration; refinement has neither."""
-LABELS_DIR = "labels"
-"""Folder in the run folder: recorded videos and the scores of the labeler."""
-GOAL_FUSIONS = ("backward", "reference")
-"""Fusions that need a goal image or a demonstration."""
+LABELS_DIR = "labels"  # folder in the run folder: recorded videos and the scores of the labeler
+GOAL_FUSIONS = ("backward", "reference")  # fusions that need a goal image or a demonstration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +95,10 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
 class RefineInputs:
     """The models and data of a refinement."""
 
-    policy: GaussianPolicy
-    """The policy, which is refined in place."""
+    policy: GaussianPolicy  # the policy, which is refined in place
     model: DescribedRewardModel
-    encoder_model: ProgressNet | None
-    """The model whose embeddings the policy observes; None for a policy of the state."""
-    demonstrations: DemoPairs | None
-    """The pairs that the policy was cloned from, if `imitation_coef` is set."""
+    encoder_model: ProgressNet | None  # the model whose embeddings the policy observes; None for a policy of the state
+    demonstrations: DemoPairs | None  # the pairs that the policy was cloned from, if `imitation_coef` is set
 
 
 def load_inputs(config: RefineCommand) -> RefineInputs:

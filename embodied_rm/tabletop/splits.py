@@ -14,10 +14,8 @@ from embodied_rm.tabletop.envs import EnvConfig
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.holdout import Holdout
 
-NO_SPLIT, ALL_UNSEEN = "none", "all"
-"""Special split names: nothing is held out; all unseen splits."""
-UNSEEN_TASK_SPLIT = "unseen_task"
-"""The split whose tasks are not trained on."""
+NO_SPLIT, ALL_UNSEEN = "none", "all"  # special split names: nothing is held out; all unseen splits
+UNSEEN_TASK_SPLIT = "unseen_task"  # the split whose tasks are not trained on
 TRAINED_ON_MESSAGE = (
     "the model was trained on it, so its scores are not those of unseen episodes: evaluate on episodes "
     "recorded with another seed (embodied-rm collect seed=...)"

@@ -28,20 +28,15 @@ IMAGE_AUGMENTATIONS = (
 class AugmentConfig:
     """Strength of augmentation. All ranges are symmetric and drawn per episode and view."""
 
-    shift: float = 0.03
-    """Largest shift, fraction of the image side."""
-    zoom: float = 0.0
-    """Largest change of scale."""
-    rotation: float = 0.0
-    """Largest rotation, rad."""
+    shift: float = 0.03  # largest shift, fraction of the image side
+    zoom: float = 0.0  # largest change of scale
+    rotation: float = 0.0  # largest rotation, rad
     color_jitter: float = 0.15
     """Standard deviation of the contrast and of each channel offset, in standard deviations of the pixels."""
     color_warp_std: float = 0.0
     """Standard deviation of a color-dependent offset, fraction of the value range; smaller for saturated colors."""
-    brightness_jitter: float = 0.05
-    """Standard deviation of the brightness of single frames."""
-    view_dropout_prob: float = 0.1
-    """Probability that a view is hidden in a whole episode; one view is always kept."""
+    brightness_jitter: float = 0.05  # standard deviation of the brightness of single frames
+    view_dropout_prob: float = 0.1  # probability that a view is hidden in a whole episode; one view is always kept
     goal_image_spoof_prob: float = 0.0
     """Probability that one of several views shows the goal image from some frame on, like a photograph held before its
     camera."""

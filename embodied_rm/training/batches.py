@@ -14,30 +14,24 @@ from embodied_rm.training.instruction_augment import InstructionAugmenter
 from embodied_rm.training.negative_instructions import NegativeInstructions
 from embodied_rm.types import BoolArray, IntArray
 
-NUM_NEGATIVES = 3
-"""Number of negative instructions per episode."""
+NUM_NEGATIVES = 3  # number of negative instructions per episode
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledBatch:
     """B episodes at M images each: the first frame, the last frame, other frames, and a goal image."""
 
-    frames: npt.NDArray[Any]
-    """uint8 [B, M, V, H, W, 3], or features float16 [B, M, V, C, h, w]; missing views are 0."""
-    present: BoolArray
-    """bool [B, M, V]."""
+    frames: npt.NDArray[Any]  # uint8 [B, M, V, H, W, 3], or features float16 [B, M, V, C, h, w]; missing views are 0
+    present: BoolArray  # bool [B, M, V]
     instructions: tuple[str, ...]
     negatives: tuple[tuple[str, ...], ...]
     """[`NUM_NEGATIVES`][B]: instructions of other goals; the episode's own if no other goal is known."""
     negatives_known: BoolArray
     """bool [`NUM_NEGATIVES`, B]: whether the last frame certainly does not fulfil the negative instruction, because it
     fulfils the episode's own. A failure may fulfil another instruction by chance."""
-    goals: tuple[str, ...]
-    """See `goal_of`."""
-    frame_indices: IntArray
-    """Frame index of every image but the goal, int64 [B, M - 1]."""
-    targets: Mapping[str, Targets]
-    """Labeling scheme -> targets of these frames, [B, M - 1]."""
+    goals: tuple[str, ...]  # see `goal_of`
+    frame_indices: IntArray  # frame index of every image but the goal, int64 [B, M - 1]
+    targets: Mapping[str, Targets]  # labeling scheme -> targets of these frames, [B, M - 1]
     has_goal: BoolArray
     """bool [B]: whether the goal image is from another successful episode of the same goal. Otherwise it is the end of
     the episode itself, which would leak its outcome, and must not be used."""

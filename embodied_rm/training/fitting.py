@@ -31,20 +31,16 @@ from embodied_rm.training.train_config import TrainConfig, to_json_dict
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode
 
-TRAIN_STATE_DIR = "unfinished"
-"""Folder of the training state inside the run folder, until training ends."""
+TRAIN_STATE_DIR = "unfinished"  # folder of the training state inside the run folder, until training ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """Processes and memory of a training run. They do not change the objective."""
 
-    group: DistContext = SINGLE_PROCESS
-    """Processes that share each batch; rank 0 writes."""
-    stream: StreamingEpisodes | None = None
-    """Loads the episodes; None: all are in memory."""
-    fsdp: bool = False
-    """Whether the group shards the towers instead of replicating them."""
+    group: DistContext = SINGLE_PROCESS  # processes that share each batch; rank 0 writes
+    stream: StreamingEpisodes | None = None  # loads the episodes; None: all are in memory
+    fsdp: bool = False  # whether the group shards the towers instead of replicating them
 
 
 def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:

@@ -23,30 +23,21 @@ Precision = Literal["float32", "bfloat16"]
 class TrainingOutputs:
     """Predictions for B episodes at M frames (without the goal image)."""
 
-    hops: Tensor
-    """Hop from frame p to frame q, [B, p, q]; row 0 starts at the first frame."""
-    goal_hops: Tensor
-    """Hop from the goal to each frame, [B, M]."""
-    expected_error: Tensor
-    """Expected absolute error of the hop from the first frame, [B, M]."""
-    success_logit: Tensor
-    """Logits of success, [B, M]."""
-    subtask_logits: Tensor
-    """Logits of the current subtask, [B, M, S]."""
-    negative_hop: Tensor
-    """Hop from the first to the last frame under negative instructions, [K, B]."""
-    negative_success_logit: Tensor
-    """Logits of success at the last frame under negative instructions, [K, B]."""
+    hops: Tensor  # hop from frame p to frame q, [B, p, q]; row 0 starts at the first frame
+    goal_hops: Tensor  # hop from the goal to each frame, [B, M]
+    expected_error: Tensor  # expected absolute error of the hop from the first frame, [B, M]
+    success_logit: Tensor  # logits of success, [B, M]
+    subtask_logits: Tensor  # logits of the current subtask, [B, M, S]
+    negative_hop: Tensor  # hop from the first to the last frame under negative instructions, [K, B]
+    negative_success_logit: Tensor  # logits of success at the last frame under negative instructions, [K, B]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingImages:
     """Images of a batch: normalized and augmented, or cached features of a frozen tower."""
 
-    inputs: Tensor
-    """float32 [B, M + 1, V, H, W, 3], the last one the goal; or features float16 [B, M + 1, V, C, h, w]."""
-    visible: Tensor
-    """bool [B, M + 1, V]."""
+    inputs: Tensor  # float32 [B, M + 1, V, H, W, 3], the last one the goal; or features float16 [B, M + 1, V, C, h, w]
+    visible: Tensor  # bool [B, M + 1, V]
 
 
 @torch.no_grad()

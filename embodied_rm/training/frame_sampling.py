@@ -5,10 +5,8 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array, IntArray
 
-ADJACENT_FRACTION = 0.4
-"""Fraction of frames close to another one: scoring every frame needs small hops."""
-MAX_ADJACENT_OFFSET_FRAMES = 8
-"""Largest distance of such a frame, in frames."""
+ADJACENT_FRACTION = 0.4  # fraction of frames close to another one: scoring every frame needs small hops
+MAX_ADJACENT_OFFSET_FRAMES = 8  # largest distance of such a frame, in frames
 
 
 def sample_frames(progress: Array, count: int, rng: np.random.Generator) -> IntArray:

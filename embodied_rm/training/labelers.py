@@ -14,8 +14,7 @@ from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.types import Array, Episode
 
-IMAGE_BATCH_SIZE = 256
-"""Number of images that are encoded in one batch."""
+IMAGE_BATCH_SIZE = 256  # number of images that are encoded in one batch
 
 
 def feature_labeler(tower: str, image_size: tuple[int, int]) -> Labeler:

@@ -22,8 +22,7 @@ from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import IntArray
 
-WARMUP_FRACTION = 0.05
-"""Fraction of the schedule with a rising learning rate."""
+WARMUP_FRACTION = 0.05  # fraction of the schedule with a rising learning rate
 
 
 def train_loop(

@@ -29,8 +29,7 @@ LOSS_WEIGHTS: Mapping[LossTerm, float] = {
     **dict.fromkeys(("from_goal", "negative_hop", "success_contrast"), 0.5),
     **{"success": 0.3, "error_nll": 0.1, "subtask": 0.1},
 }
-RANKING_TEMPERATURE = 0.1
-"""Potential difference that corresponds to log-odds of 1 in the ranking term."""
+RANKING_TEMPERATURE = 0.1  # potential difference that corresponds to log-odds of 1 in the ranking term
 
 
 def objective(

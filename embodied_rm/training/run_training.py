@@ -17,8 +17,7 @@ from embodied_rm.training.fitting import Execution, fit, make_net
 from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
-CHECKPOINT_DIR = "checkpoint"
-"""Folder of the model inside the run folder."""
+CHECKPOINT_DIR = "checkpoint"  # folder of the model inside the run folder
 
 
 def train(

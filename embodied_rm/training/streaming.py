@@ -18,8 +18,7 @@ from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Frames, IntArray
 
-MEAN_DRAWS_PER_EPISODE = 8
-"""Average number of draws per episode while it is in the window."""
+MEAN_DRAWS_PER_EPISODE = 8  # average number of draws per episode while it is in the window
 BYTES_PER_GB = 10**9
 
 

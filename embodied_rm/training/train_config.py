@@ -20,16 +20,11 @@ class TrainConfig:
     tower: str = "patch_tower_tiny"
     """A timm image tower, a pretrained open_clip model (local-dir:<folder>, hf-hub:<owner>/<name>), or one of
     `transformers` (transformers:<folder>)."""
-    text_tower: str | None = None
-    """Text tower for a `transformers` image tower without one: transformers:<folder>."""
-    train_tower: bool = True
-    """Whether to train image and text tower; a large pretrained one may stay frozen."""
-    lora_rank: int = 0
-    """LoRA rank of the attention of a frozen image tower; 0: none."""
-    feature_cache_dir: Path | None = None
-    """Cache folder for the image features of a frozen tower; None: no cache."""
-    image_size: tuple[int, int] = (64, 64)
-    """Height and width of the images of the tower."""
+    text_tower: str | None = None  # text tower for a `transformers` image tower without one: transformers:<folder>
+    train_tower: bool = True  # whether to train image and text tower; a large pretrained one may stay frozen
+    lora_rank: int = 0  # LoRA rank of the attention of a frozen image tower; 0: none
+    feature_cache_dir: Path | None = None  # cache folder for the image features of a frozen tower; None: no cache
+    image_size: tuple[int, int] = (64, 64)  # height and width of the images of the tower
     label_schemes: tuple[str, ...] = ("hops",)
     """Labeling schemes whose objectives are summed; see `embodied_rm.labels.schemes`."""
     change_point_tower: str | None = None
@@ -37,16 +32,11 @@ class TrainConfig:
     preference_model: Path | None = None
     """Checkpoint of a reward model for the scheme `preferences`; None: preferences of the true progress."""
     fusion: FusionKind = "mean"
-    steps: int = 1200
-    """Number of optimizer steps."""
-    max_seconds: float | None = None
-    """Time budget, which replaces `steps`; the schedule then follows the clock."""
-    batch_size: int = 16
-    """Episodes per step."""
-    frames_per_episode: int = 8
-    """Sampled frames per episode; all ordered pairs are supervised."""
-    gradient_accumulation_steps: int = 1
-    """Microbatches per process: less memory, more time, the same gradient."""
+    steps: int = 1200  # number of optimizer steps
+    max_seconds: float | None = None  # time budget, which replaces `steps`; the schedule then follows the clock
+    batch_size: int = 16  # episodes per step
+    frames_per_episode: int = 8  # sampled frames per episode; all ordered pairs are supervised
+    gradient_accumulation_steps: int = 1  # microbatches per process: less memory, more time, the same gradient
     precision: Precision = "float32"
     """Precision of the forward pass; weights, losses, optimizer and checkpoint are float32."""
     learning_rate: float = 2e-3
@@ -54,8 +44,7 @@ class TrainConfig:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     checkpoint_seconds: float = 60.0
     """Seconds between two saves of the training state, from which an interrupted run resumes."""
-    wandb_project: str | None = None
-    """Weights & Biases project; None: none."""
+    wandb_project: str | None = None  # Weights & Biases project; None: none
     seed: int = 0
 
     def __post_init__(self) -> None:

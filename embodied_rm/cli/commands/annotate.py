@@ -21,8 +21,7 @@ from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Episode
 
-MAX_SCORED_FRAMES = 64
-"""Frames of an episode that a judge scores; its progress is interpolated between them."""
+MAX_SCORED_FRAMES = 64  # frames of an episode that a judge scores; its progress is interpolated between them
 
 
 @dataclass(frozen=True, kw_only=True)

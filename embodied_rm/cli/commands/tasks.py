@@ -12,8 +12,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_sim.registry import make_task, task_names
 from embodied_sim.vec_env import CONTROL_HZ, TabletopVecEnv
 
-IMAGE_SIZE_PX = 256
-"""Height and width of an image on the sheet, px."""
+IMAGE_SIZE_PX = 256  # height and width of an image on the sheet, px
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,21 +28,14 @@ class TrainCommand(TrainConfig):
 
     data: Path
     held_out: Path | None = None
-    init_from: Path | None = None
-    """Run folder or checkpoint folder of the initial model."""
+    init_from: Path | None = None  # run folder or checkpoint folder of the initial model
     frame_stride: int = 1
-    split: Split = field(default_factory=Split)
-    """Split that the data must belong to; "none": no check."""
-    features: FeatureMap = field(default_factory=FeatureMap)
-    """Names of stored views and columns."""
-    scores: Path | None = None
-    """Run folder of `score`, whose scores are the targets of label_schemes=[distilled]."""
-    fsdp: bool = False
-    """Whether weights, gradients and optimizer state of the towers are sharded over the processes."""
-    frame_cache_gb: float | None = None
-    """Memory for decoded frames, GB per process; None: all frames are kept."""
-    time_reversal: bool = False
-    """Whether reversed episodes are added, see `embodied_rm.training.time_reversal`."""
+    split: Split = field(default_factory=Split)  # split that the data must belong to; "none": no check
+    features: FeatureMap = field(default_factory=FeatureMap)  # names of stored views and columns
+    scores: Path | None = None  # run folder of `score`, whose scores are the targets of label_schemes=[distilled]
+    fsdp: bool = False  # whether weights, gradients and optimizer state of the towers are sharded over the processes
+    frame_cache_gb: float | None = None  # memory for decoded frames, GB per process; None: all frames are kept
+    time_reversal: bool = False  # whether reversed episodes are added, see `embodied_rm.training.time_reversal`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,12 +19,9 @@ class Hdf5EpisodeEntry:
 
     meta: EpisodeMeta
     path: Path
-    views: Mapping[str, str]
-    """View -> dataset uint8 [T, H, W, 3]."""
-    state: tuple[str, ...]
-    """Datasets [T, ...] that are concatenated to the state."""
-    action: tuple[str, ...]
-    """Datasets [T, ...] or [T - 1, ...]; there may be no action after the last frame."""
+    views: Mapping[str, str]  # view -> dataset uint8 [T, H, W, 3]
+    state: tuple[str, ...]  # datasets [T, ...] that are concatenated to the state
+    action: tuple[str, ...]  # datasets [T, ...] or [T - 1, ...]; there may be no action after the last frame
     fps: float
     image_size: ImageSize
 

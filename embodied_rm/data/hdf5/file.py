@@ -14,20 +14,16 @@ from embodied_rm.data.subprocess_worker import SubprocessWorker
 from embodied_rm.errors import UserError
 from embodied_rm.types import Array, Frames
 
-MAX_EPISODE_FRAMES = 1_000_000
-"""Maximum frames per episode; a file can claim any number of rows without storing them."""
+MAX_EPISODE_FRAMES = 1_000_000  # maximum frames per episode; a file can claim any number of rows without storing them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hdf5Tree:
     """Names, shapes and attributes in an HDF5 file."""
 
-    attributes: Mapping[str, Mapping[str, Any]]
-    """Group -> its attributes; "" is the root."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Full name of a dataset -> its shape."""
-    dtypes: Mapping[str, str]
-    """Full name of a dataset -> its NumPy dtype, or "text"."""
+    attributes: Mapping[str, Mapping[str, Any]]  # group -> its attributes; "" is the root
+    shapes: Mapping[str, tuple[int, ...]]  # full name of a dataset -> its shape
+    dtypes: Mapping[str, str]  # full name of a dataset -> its NumPy dtype, or "text"
 
     def datasets_in(self, group: str) -> tuple[str, ...]:
         """Return the datasets of a group at any depth, by their names relative to the group."""

@@ -16,15 +16,12 @@ class EpisodeIndexRow:
 
     index: int
     meta: EpisodeMeta
-    dataset_from_index: int | None
-    """Index of its first frame in the dataset; None if not listed."""
+    dataset_from_index: int | None  # index of its first frame in the dataset; None if not listed
     data_path: Path
-    videos: Mapping[str, tuple[Path, float]]
-    """View -> file, and the time of the episode's first frame in it, s."""
+    videos: Mapping[str, tuple[Path, float]]  # view -> file, and the time of the episode's first frame in it, s
 
 
-MAX_MISSING_EPISODES = 10_000
-"""Maximum number of missing episodes; beyond it `info.json` belongs to another dataset."""
+MAX_MISSING_EPISODES = 10_000  # maximum number of missing episodes; beyond it `info.json` belongs to another dataset
 
 
 def default_name(index: int) -> str:

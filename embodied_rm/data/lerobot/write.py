@@ -25,11 +25,9 @@ from embodied_rm.types import Episode, IntArray, Subtask
 class DatasetSchema:
     """Properties that all episodes of a dataset share."""
 
-    views: dict[str, tuple[int, int]]
-    """View name -> (height, width)."""
+    views: dict[str, tuple[int, int]]  # view name -> (height, width)
     fps: float
-    state: int | None
-    """Size of the state; None: not recorded."""
+    state: int | None  # size of the state; None: not recorded
     action: int | None
     progress: bool
 

@@ -10,10 +10,8 @@ from embodied_rm.data.issues import DataIssue
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
-ANNOTATION_FILE = "annotated_keyframes.json"
-"""The subtasks, see `read_subtasks`."""
-SUCCESS_FILE = "success.json"
-"""The outcome: {"success": true} or false; unknown without the file."""
+ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
+SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
 INSTRUCTION_FILE = "task_instruction.json"
 """List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
 
@@ -23,16 +21,13 @@ class Recording:
     """One recorded trial."""
 
     name: str
-    videos: Mapping[str, Path]
-    """View name -> mp4."""
+    videos: Mapping[str, Path]  # view name -> mp4
     instruction: str
     subtasks: Path | tuple[Subtask, ...] = ()
     """Annotated subtasks, or their file (see `read_subtasks`); empty without annotation."""
     success: bool | None = None
-    episode_index: int | None = None
-    """See `EpisodeMeta.episode_index`."""
-    metadata: Mapping[str, str] | None = None
-    """See `EpisodeMeta.metadata`."""
+    episode_index: int | None = None  # see `EpisodeMeta.episode_index`
+    metadata: Mapping[str, str] | None = None  # see `EpisodeMeta.metadata`
 
 
 def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:

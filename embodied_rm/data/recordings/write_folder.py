@@ -9,8 +9,7 @@ from embodied_rm.data.dataset_files import dump_json_like, read_json, remove_ins
 from embodied_rm.data.recordings.recording import ANNOTATION_FILE, SUCCESS_FILE, read_subtasks, read_success
 from embodied_rm.types import Subtask
 
-EMPTY_SUBTASKS_JSON = "[\n    \n]\n"
-"""Style of a new file of subtasks."""
+EMPTY_SUBTASKS_JSON = "[\n    \n]\n"  # style of a new file of subtasks
 
 
 class FolderAnnotationStore:

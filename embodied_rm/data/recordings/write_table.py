@@ -102,8 +102,7 @@ class CsvTable:
 
     header: list[str]
     rows: list[dict[str, str]]
-    lines: list[str]
-    """Original text of the header and of each row, including the empty lines after it."""
+    lines: list[str]  # original text of the header and of each row, including the empty lines after it
 
     @classmethod
     def parse(cls, text: str) -> CsvTable:

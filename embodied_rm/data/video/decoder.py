@@ -21,8 +21,7 @@ ALLOWED_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"
 class VideoInfo:
     """Properties of a video file."""
 
-    timestamps: FrameTimes
-    """float64 [T], s: presentation time of each frame, strictly increasing."""
+    timestamps: FrameTimes  # float64 [T], s: presentation time of each frame, strictly increasing
     fps: float
     height: int
     width: int

@@ -21,8 +21,7 @@ CODECS = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4"})
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
 """Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
-SEEK_GAP_S = 4.0
-"""Gap from which seeking is faster than decoding the frames in between."""
+SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
 
 
 class OpenVideo:

@@ -21,10 +21,8 @@ import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
-MAX_ATTRIBUTE_CHARS = 1 << 16
-"""Maximum length of a returned attribute; simulators store whole scenes as attributes."""
-MAX_GROUP_DEPTH = 8
-"""Maximum nesting of groups."""
+MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a returned attribute; simulators store whole scenes as attributes
+MAX_GROUP_DEPTH = 8  # maximum nesting of groups
 
 
 FILE_CACHE = framing.FileCache(lambda path: h5py.File(path, "r", locking=False), max_open=1)

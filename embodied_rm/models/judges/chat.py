@@ -8,26 +8,19 @@ from typing import Protocol
 
 from embodied_rm.types import Frames
 
-ContentPart = str | Frames
-"""Part of a turn: text, an image uint8 [H, W, 3], or a video uint8 [T, H, W, 3]."""
+ContentPart = str | Frames  # part of a turn: text, an image uint8 [H, W, 3], or a video uint8 [T, H, W, 3]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One question about some images."""
 
-    parts: tuple[ContentPart, ...]
-    """The user's turn, in order."""
-    system: str = ""
-    """The system's turn. Empty: none."""
-    choices: tuple[str, ...] = ()
-    """Answers whose log-probabilities are requested. Empty: the model generates text."""
-    max_tokens: int = 64
-    """Maximum number of generated tokens."""
-    adapter: str = ""
-    """Name of the LoRA adapter that answers. Empty: the base model."""
-    fps: float = 1.0
-    """Frames per second of the videos in `parts`."""
+    parts: tuple[ContentPart, ...]  # the user's turn, in order
+    system: str = ""  # The system's turn. Empty: none.
+    choices: tuple[str, ...] = ()  # Answers whose log-probabilities are requested. Empty: the model generates text.
+    max_tokens: int = 64  # maximum number of generated tokens
+    adapter: str = ""  # Name of the LoRA adapter that answers. Empty: the base model.
+    fps: float = 1.0  # frames per second of the videos in `parts`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +28,9 @@ class Answer:
     """One answer: text, log-probabilities of the choices, outputs of heads, or the reason of a failure."""
 
     text: str | None = None
-    logprobs: Mapping[str, float] | None = None
-    """Choice -> log-probability, in nats."""
-    head_outputs: Mapping[str, float] | None = None
-    """Name of a model head -> its output."""
-    failure: str | None = None
-    """Reason of a missing answer: one of `FAILURES`."""
+    logprobs: Mapping[str, float] | None = None  # choice -> log-probability, in nats
+    head_outputs: Mapping[str, float] | None = None  # name of a model head -> its output
+    failure: str | None = None  # reason of a missing answer: one of `FAILURES`
 
 
 UNPARSABLE_ANSWER = "unparsable"
@@ -70,8 +60,7 @@ class ChatModel(Protocol):
 class BatchedChat(ABC):
     """A `ChatModel` that answers similar queries in batches."""
 
-    batch_size: int
-    """Number of queries per batch."""
+    batch_size: int  # number of queries per batch
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order."""

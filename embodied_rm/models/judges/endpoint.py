@@ -19,10 +19,8 @@ from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
 
-MAX_TOP_LOGPROBS = 20
-"""Number of log-probabilities requested: the maximum that servers return."""
-INITIAL_BACKOFF_S = 0.5
-"""Wait before the second attempt; it doubles with every attempt."""
+MAX_TOP_LOGPROBS = 20  # number of log-probabilities requested: the maximum that servers return
+INITIAL_BACKOFF_S = 0.5  # wait before the second attempt; it doubles with every attempt
 MAX_BACKOFF_S = 30.0
 OVERLOADED_STATUSES = (429, 503)
 
@@ -31,18 +29,12 @@ OVERLOADED_STATUSES = (429, 503)
 class EndpointConfig:
     """Address of a model and limits of its requests."""
 
-    url: str
-    """Base URL including the version, e.g. http://localhost:8000/v1."""
-    model: str
-    """Name of the model at the endpoint."""
-    api_key_env: str | None = None
-    """Environment variable that holds the API key. None: no key."""
-    timeout_s: float = 60.0
-    """Maximum duration of an attempt, in seconds."""
-    max_attempts: int = 4
-    """Number of attempts before a query is left unanswered."""
-    concurrency: int = 16
-    """Number of parallel requests; the server batches them."""
+    url: str  # Base URL including the version, e.g. http://localhost:8000/v1.
+    model: str  # name of the model at the endpoint
+    api_key_env: str | None = None  # Environment variable that holds the API key. None: no key.
+    timeout_s: float = 60.0  # maximum duration of an attempt, in seconds
+    max_attempts: int = 4  # number of attempts before a query is left unanswered
+    concurrency: int = 16  # number of parallel requests; the server batches them
 
     def __post_init__(self) -> None:
         parsed_url = urlsplit(self.url)

@@ -23,8 +23,7 @@ from embodied_rm.models.released.robometer import RobometerChat, RobometerQuesti
 from embodied_rm.models.released.vlac import VlacChat, VlacQuestion
 from embodied_rm.models.reward_model import InputSpec
 
-SERVICE_RETRY_TIMEOUT_S = 600.0
-"""Time for which requests to an unavailable service are repeated, in seconds."""
+SERVICE_RETRY_TIMEOUT_S = 600.0  # time for which requests to an unavailable service are repeated, in seconds
 
 
 def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardModel:

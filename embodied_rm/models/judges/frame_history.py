@@ -14,10 +14,8 @@ from embodied_rm.types import BoolArray, Frames
 class MultiViewFrame(NamedTuple):
     """Images of all cameras of one environment at one timestep."""
 
-    frames: Frames
-    """uint8 [V, H, W, 3]."""
-    visible: BoolArray
-    """bool [V]: the views that are present and not of a single color."""
+    frames: Frames  # uint8 [V, H, W, 3]
+    visible: BoolArray  # bool [V]: the views that are present and not of a single color
 
     def by_view(self, names: Sequence[str]) -> dict[str, Frames]:
         """Return view name -> image uint8 [H, W, 3] of the visible views."""
@@ -31,13 +29,10 @@ class FrameHistory:
     The first frame is always kept. The selection depends on past frames only.
     """
 
-    capacity: int
-    """Maximum number of frames, at least 1."""
+    capacity: int  # maximum number of frames, at least 1
     frames: tuple[MultiViewFrame, ...] = ()
-    stride: int = 1
-    """Frames `0, stride, 2 stride, ...` are kept."""
-    length: int = 0
-    """Number of frames appended so far."""
+    stride: int = 1  # frames `0, stride, 2 stride, ...` are kept
+    length: int = 0  # number of frames appended so far
 
     def append(self, frame: MultiViewFrame) -> FrameHistory:
         """Return the history with one more frame."""

@@ -31,26 +31,19 @@ SHUFFLED_QUESTION = "shuffled"
 class JudgeConfig:
     """A judge that replaces the checkpoint."""
 
-    type: str | None = None
-    """One of `JUDGE_TYPES`. None: the checkpoint is used."""
-    folder: Path | None = None
-    """Folder of the released files, for a model in this process."""
-    base_model: Path | None = None
-    """Folder of the base model of adapters, or of files that the release lacks."""
+    type: str | None = None  # One of `JUDGE_TYPES`. None: the checkpoint is used.
+    folder: Path | None = None  # folder of the released files, for a model in this process
+    base_model: Path | None = None  # folder of the base model of adapters, or of files that the release lacks
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
-    views: tuple[str, ...] = ()
-    """Views that it gets, in this order. Empty: all."""
-    image_size: tuple[int, ...] = ()
-    """Height and width of its images, in pixels. Empty: as recorded."""
+    views: tuple[str, ...] = ()  # Views that it gets, in this order. Empty: all.
+    image_size: tuple[int, ...] = ()  # Height and width of its images, in pixels. Empty: as recorded.
     device: str = "cpu"
     dtype: str = "float32"
     attn_implementation: str = "sdpa"
     batch_size: int = 16
-    url: str | None = None
-    """OpenAI-compatible endpoint or reward service, instead of a folder."""
-    model: str | None = None
-    """Name of the model at the endpoint."""
+    url: str | None = None  # OpenAI-compatible endpoint or reward service, instead of a folder
+    model: str | None = None  # name of the model at the endpoint
     api_key_env: str | None = None
     timeout_s: float = 60.0
     max_attempts: int = 4
@@ -101,5 +94,4 @@ QUESTIONS_BY_ANSWER_MODE: Mapping[str, Mapping[str, Question]] = {
     TEXT_ANSWERS: TEXT_QUESTIONS,
     LOGPROB_ANSWERS: LOGPROB_QUESTIONS,
 }
-NO_JUDGE = JudgeConfig()
-"""The configuration without a judge: the checkpoint is used."""
+NO_JUDGE = JudgeConfig()  # the configuration without a judge: the checkpoint is used

@@ -25,17 +25,13 @@ class EpisodeContext:
 
     instruction: str
     view_names: tuple[str, ...]
-    history: FrameHistory
-    """Frames before the current one."""
+    history: FrameHistory  # frames before the current one
     first: MultiViewFrame
-    previous: MultiViewFrame
-    """The last scored frame."""
+    previous: MultiViewFrame  # the last scored frame
     current: MultiViewFrame
     goal: MultiViewFrame | None = None
-    potential: float = 0.0
-    """Potential of the last scored frame, in [0, 1]."""
-    success: float = 0.0
-    """Probability of success at the last scored frame."""
+    potential: float = 0.0  # potential of the last scored frame, in [0, 1]
+    success: float = 0.0  # probability of success at the last scored frame
 
     def with_score(self, potential: float, success: float) -> EpisodeContext:
         """Return the context after the current frame was scored."""

@@ -13,23 +13,18 @@ from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Frames
 
-CLOSER_HOP = 0.1
-"""Hop of the answer "closer"; "farther" is the negative hop."""
-MAX_HISTORY_FRAMES = 8
-"""Maximum number of timesteps per query."""
+CLOSER_HOP = 0.1  # hop of the answer "closer"; "farther" is the negative hop
+MAX_HISTORY_FRAMES = 8  # maximum number of timesteps per query
 MIN_LOGPROB, MAX_LOGPROB = -25.0, -5.0
 """log P("True") at progress 0 and 1. The bounds are fixed: bounds per episode would need its end."""
-UNKNOWN_SUCCESS = math.nan
-"""Success probability of a question that does not ask for success."""
+UNKNOWN_SUCCESS = math.nan  # success probability of a question that does not ask for success
 
 
 class ParsedAnswer(NamedTuple):
     """Values parsed from the answers of one timestep."""
 
-    potential: float
-    """In [0, 1]."""
-    success: float = UNKNOWN_SUCCESS
-    """Probability that the task is done."""
+    potential: float  # in [0, 1]
+    success: float = UNKNOWN_SUCCESS  # probability that the task is done
 
 
 class Question(ABC):
@@ -38,12 +33,9 @@ class Question(ABC):
     Queries depend on frames only. Earlier answers matter only through the last scored frame.
     """
 
-    predicts_success: ClassVar[bool] = False
-    """Whether answers contain a success prediction."""
-    uses_previous_frame: ClassVar[bool] = False
-    """Whether queries include the last scored frame."""
-    history_capacity: ClassVar[int] = 1
-    """Number of past frames that it needs, at least 1 (the first frame)."""
+    predicts_success: ClassVar[bool] = False  # whether answers contain a success prediction
+    uses_previous_frame: ClassVar[bool] = False  # whether queries include the last scored frame
+    history_capacity: ClassVar[int] = 1  # number of past frames that it needs, at least 1 (the first frame)
 
     @abstractmethod
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
@@ -217,8 +209,7 @@ COMPARISON_CHOICES = ("A", "B", "C")
 GRADE_CHOICES = ("1", "2", "3", "4", "5")
 
 
-ChoiceParser = Callable[[str, Sequence[str]], str | None]
-"""Function that finds one of some choices in a text."""
+ChoiceParser = Callable[[str, Sequence[str]], str | None]  # function that finds one of some choices in a text
 
 
 def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceParser) -> Mapping[str, float] | None:

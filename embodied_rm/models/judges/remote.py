@@ -47,10 +47,8 @@ class RemoteState:
     """The `RewardState` of `RemoteRewardModel`: handles of the episodes, with their saved states if available."""
 
     model: RemoteRewardModel
-    episodes: npt.NDArray[np.object_]
-    """[N]: one `RemoteEpisode` per row."""
-    phi: Array
-    """Potential of the last scored frames, float32 [N]."""
+    episodes: npt.NDArray[np.object_]  # [N]: one `RemoteEpisode` per row
+    phi: Array  # potential of the last scored frames, float32 [N]
 
     def __len__(self) -> int:
         return len(self.phi)

@@ -15,8 +15,7 @@ from embodied_rm.models.judges.vlm_judge import frames_per_env, remove_token_bra
 from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, make_plain_output
 from embodied_rm.types import IntArray, RewardOutput, Views
 
-MAX_FRAMES = 16
-"""Maximum number of frames per query; progress is interpolated between them."""
+MAX_FRAMES = 16  # maximum number of frames per query; progress is interpolated between them
 FRAME_PROGRESS_PATTERN = re.compile(
     r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE
 )

@@ -32,8 +32,7 @@ class LoraAdapter:
 
     low_rank: Mapping[str, tuple[Tensor, Tensor]]
     """Linear layer -> A [rank, in] and B [out, rank]. B is scaled, so the adapted weight is W + B A."""
-    full_weights: Mapping[str, Tensor]
-    """Parameter -> its replacement."""
+    full_weights: Mapping[str, Tensor]  # parameter -> its replacement
 
 
 def read_adapter(folder: Path) -> LoraAdapter:

@@ -19,14 +19,11 @@ from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretraine
 from embodied_rm.models.released.torch_pickle import UnresolvedObject, read_torch_file
 from embodied_rm.types import Frames
 
-NUM_FRAMES = 16
-"""Frames per video. A longer video is subsampled evenly, a shorter one repeats its last frame."""
+NUM_FRAMES = 16  # Frames per video. A longer video is subsampled evenly, a shorter one repeats its last frame.
 IMAGE_EMBED_DIM, TEXT_EMBED_DIM, HIDDEN_DIM = 768, 384, 512
 """Dimensions of the embeddings of an image and an instruction, and of the hidden states."""
-CROP_SIZE_PX = 224
-"""Height and width of the images of its vision model."""
-MAX_TEXT_TOKENS = 128
-"""Maximum number of tokens of an instruction."""
+CROP_SIZE_PX = 224  # height and width of the images of its vision model
+MAX_TEXT_TOKENS = 128  # maximum number of tokens of an instruction
 VISION_MODEL_DIR, TEXT_MODEL_DIR = "dinov2", "minilm"
 """Folders in `base_model` with facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2."""
 MAX_CACHED_EMBEDDINGS = 4096

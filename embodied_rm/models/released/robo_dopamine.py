@@ -19,12 +19,9 @@ from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse
 from embodied_rm.types import Frames
 
 SCORE_PATTERN = re.compile(r"<score>\s*([+-]?\d+(?:\.\d+)?)\s*%?")
-NUM_CAMERAS = 3
-"""Front, left wrist and right wrist. The first camera replaces missing ones, as in the authors' code."""
-SUCCESS_THRESHOLD = 0.95
-"""Minimum potential of success: 1 - delta of the paper."""
-PIXEL_LIMITS = (12_544, 76_800)
-"""Minimum and maximum number of pixels per image in its training."""
+NUM_CAMERAS = 3  # Front, left wrist and right wrist. The first camera replaces missing ones, as in the authors' code.
+SUCCESS_THRESHOLD = 0.95  # minimum potential of success: 1 - delta of the paper
+PIXEL_LIMITS = (12_544, 76_800)  # minimum and maximum number of pixels per image in its training
 PERSPECTIVES = ("incremental", "forward", "backward")
 
 
@@ -37,8 +34,7 @@ class RoboDopamineQuestion(Question):
 
     predicts_success = True
     uses_previous_frame = True
-    view_order: tuple[str, ...] = ()
-    """Front, left and right view. Empty: the order of the views."""
+    view_order: tuple[str, ...] = ()  # Front, left and right view. Empty: the order of the views.
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         return tuple(self._query(context, before) for before in self._anchors(context))

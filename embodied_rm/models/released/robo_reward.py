@@ -16,8 +16,7 @@ from embodied_rm.models.judges.questions import (
 )
 from embodied_rm.models.judges.released_prompts import ROBO_REWARD_PROMPT
 
-MAX_FRAMES = 16
-"""Maximum number of frames per video, as in Large Reward Models; one second apart, as in its training."""
+MAX_FRAMES = 16  # maximum number of frames per video, as in Large Reward Models; one second apart, as in its training
 
 
 class RoboRewardQuestion(CameraQuestion):

@@ -20,11 +20,9 @@ from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretraine
 
 ADDED_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|sim_token|>", "<|prog_token|>")
 """Tokens added to the tokenizer of the base model, in the order of their embeddings."""
-PROGRESS_TOKEN = "<|prog_token|>"
-"""Follows each frame; the heads are applied at its position."""
+PROGRESS_TOKEN = "<|prog_token|>"  # follows each frame; the heads are applied at its position
 HEAD_NAMES = ("progress_head", "success_head")
-MAX_FRAMES = 8
-"""Maximum number of frames per video, including the first and the current one."""
+MAX_FRAMES = 8  # maximum number of frames per video, including the first and the current one
 PIXEL_LIMITS = (4_096, 16_777_216)
 """Minimum and maximum number of pixels per image: limits of the library that prepared its images, for patches of 16."""
 

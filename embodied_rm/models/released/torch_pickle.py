@@ -29,8 +29,7 @@ STORAGE_DTYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
-MAX_PICKLE_BYTES = 64 * 2**20
-"""Maximum size of the pickle, which holds names and shapes but no weights."""
+MAX_PICKLE_BYTES = 64 * 2**20  # maximum size of the pickle, which holds names and shapes but no weights
 
 
 class GlobalName(NamedTuple):

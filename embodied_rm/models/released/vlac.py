@@ -24,10 +24,8 @@ from embodied_rm.types import Frames
 IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 NUMBER_PATTERN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)")
-DONE_THRESHOLD = 0.9
-"""Minimum "done" output of a success, as in the authors' code."""
-FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0
-"""Constants of `apply_change`."""
+DONE_THRESHOLD = 0.9  # minimum "done" output of a success, as in the authors' code
+FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0  # constants of `apply_change`
 
 
 class VlacChat(BatchedChat):

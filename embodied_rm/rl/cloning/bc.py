@@ -17,15 +17,12 @@ from embodied_rm.rl.learner.threads import single_thread
 class CloneConfig:
     """Behavior cloning."""
 
-    num_demonstrations: int = 10
-    """Number of episodes to imitate, drawn by `seed`."""
+    num_demonstrations: int = 10  # number of episodes to imitate, drawn by `seed`
     steps: int = 1500
     batch_size: int = 256
-    learning_rate: float = 1e-3
-    """Peak of a cosine schedule that ends at 0."""
+    learning_rate: float = 1e-3  # peak of a cosine schedule that ends at 0
     hidden_sizes: tuple[int, ...] = (128, 128)
-    obs_mode: ObsMode = "state"
-    """Kind of observations of the policy: state, or proprio+embeddings."""
+    obs_mode: ObsMode = "state"  # kind of observations of the policy: state, or proprio+embeddings
     log_std_init: float = -1.0
     """Log standard deviation of the exploration noise, for refinement; the regression fits only the mean."""
     seed: int = 0
@@ -41,10 +38,8 @@ class CloneResult:
     """Size of the training data, and error of the policy on it."""
 
     transitions: int
-    mse: float
-    """Mean squared error of the actions after training, in squared action units."""
-    initial_mse: float
-    """Mean squared error before training."""
+    mse: float  # mean squared error of the actions after training, in squared action units
+    initial_mse: float  # mean squared error before training
 
 
 @single_thread()

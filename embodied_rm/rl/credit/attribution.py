@@ -18,8 +18,7 @@ from embodied_rm.types import BoolArray, IntArray
 HIDDEN_SIZES = (64, 64)
 NUM_UPDATES = 40
 LEARNING_RATE = 1e-3
-NUM_ROLLOUTS = 3
-"""Number of the last rollouts that are training data: one rollout cuts most episodes, three cut few."""
+NUM_ROLLOUTS = 3  # number of the last rollouts that are training data: one rollout cuts most episodes, three cut few
 
 
 class ContributionNet(nn.Module):

@@ -16,8 +16,7 @@ from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.policy import GaussianPolicy, log_prob
 from embodied_rm.rl.learner.threads import single_thread
 
-WEIGHT_STEP_SIZE = 0.2
-"""Change of the weight for a cosine of 1."""
+WEIGHT_STEP_SIZE = 0.2  # change of the weight for a cosine of 1
 MAX_AUXILIARY_WEIGHT = 2.0
 
 

@@ -13,10 +13,8 @@ from embodied_rm.types import BoolArray, IntArray
 
 FIRST_SEED = 2**31
 """Smallest seed of a start. Evaluation uses seeds from 0 on, so it never uses a start of the curriculum."""
-OUTCOME_WEIGHT = 0.3
-"""Weight of the last outcome in the failure rate of a start (exponential moving average)."""
-MIN_FAILURE_RATE = 0.1
-"""Smallest sampling weight of a start; a start that always fails has weight 1."""
+OUTCOME_WEIGHT = 0.3  # weight of the last outcome in the failure rate of a start (exponential moving average)
+MIN_FAILURE_RATE = 0.1  # smallest sampling weight of a start; a start that always fails has weight 1
 
 
 class StartCurriculum:

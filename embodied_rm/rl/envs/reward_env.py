@@ -53,8 +53,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     `embodied_rm.rl.credit.rollout_rewards` computes the rewards of the rollout.
     """
 
-    curriculum: StartCurriculum | None = None
-    """Start states of episodes; None: the environment draws them."""
+    curriculum: StartCurriculum | None = None  # start states of episodes; None: the environment draws them
 
     def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
         """Wrap an environment; `gamma` is the discount of the learner, in (0, 1]."""
@@ -72,8 +71,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats = RolloutStats()
         self._episodes = EpisodeReward(self.num_envs, config, gamma, self._compute_reward)
 
-    required_attrs: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the environment must have to be scored."""
+    required_attrs: ClassVar[tuple[str, ...]] = ()  # attributes that the environment must have to be scored
 
     @abstractmethod
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:

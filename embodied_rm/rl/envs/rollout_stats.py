@@ -13,45 +13,30 @@ from embodied_rm.distributed import DistContext
 
 PHASES = ("physics", "render", "score", "act", "learn")
 """Phases of an iteration whose time is measured; `act` includes storing transitions and computing rewards."""
-HOVER_POTENTIAL = 0.7
-"""Final potential from which an episode that ends at the time limit counts as hovering."""
+HOVER_POTENTIAL = 0.7  # final potential from which an episode that ends at the time limit counts as hovering
 
 
 @dataclass
 class RolloutStats:
     """Counts and seconds since the last `RewardEnv.pop_stats`."""
 
-    env_steps: int = 0
-    """Environment steps of all rows."""
-    episodes: int = 0
-    """Episodes that ended, without diverged ones."""
-    successes: int = 0
-    """Episodes that ended as a success, according to `success_source`."""
-    predicted_successes: int = 0
-    """Episodes whose last state is a success according to the model."""
-    simulator_successes: int = 0
-    """Episodes whose last state is a success according to the simulator."""
-    hover_episodes: int = 0
-    """Episodes that ended at the time limit with a potential of at least `HOVER_POTENTIAL`."""
-    final_potential: float = 0.0
-    """Sum of the final potentials of the ended episodes; a success counts as 1."""
-    diverged_episodes: int = 0
-    """Episodes dropped because the simulation diverged."""
+    env_steps: int = 0  # environment steps of all rows
+    episodes: int = 0  # episodes that ended, without diverged ones
+    successes: int = 0  # episodes that ended as a success, according to `success_source`
+    predicted_successes: int = 0  # episodes whose last state is a success according to the model
+    simulator_successes: int = 0  # episodes whose last state is a success according to the simulator
+    hover_episodes: int = 0  # episodes that ended at the time limit with a potential of at least `HOVER_POTENTIAL`
+    final_potential: float = 0.0  # sum of the final potentials of the ended episodes; a success counts as 1
+    diverged_episodes: int = 0  # episodes dropped because the simulation diverged
     shaped_return: float = 0.0
     """Sum of the undiscounted returns of the ended episodes; for rules of whole rollouts, within the rollout."""
     num_scores: int = 0
-    invalid_scores: int = 0
-    """Scores that are not valid."""
-    positive_scores: int = 0
-    """Valid scores whose success probability reached the threshold."""
-    uncertainty: float = 0.0
-    """Sum of the uncertainties of the valid scores."""
-    ood_scored: int = 0
-    """Scores with an out-of-distribution value."""
-    ood_frames: int = 0
-    """Scores that are out of distribution: a value above 1."""
-    dead_views: dict[str, int] = field(default_factory=dict)
-    """View -> scored frames in which its image had one color."""
+    invalid_scores: int = 0  # scores that are not valid
+    positive_scores: int = 0  # valid scores whose success probability reached the threshold
+    uncertainty: float = 0.0  # sum of the uncertainties of the valid scores
+    ood_scored: int = 0  # scores with an out-of-distribution value
+    ood_frames: int = 0  # scores that are out of distribution: a value above 1
+    dead_views: dict[str, int] = field(default_factory=dict)  # view -> scored frames in which its image had one color
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def sum_over_processes(self, dist: DistContext) -> RolloutStats:

@@ -25,22 +25,14 @@ FloatArray = npt.NDArray[np.floating]
 class PPOBatch:
     """Valid transitions of a rollout, flattened to [B]."""
 
-    observation: Tensor
-    """[B, D]: observation of the policy."""
-    critic_observation: Tensor
-    """[B, C]: observation of the critic."""
-    potential: Tensor
-    """[B]: Phi of the state before the action."""
-    action: Tensor
-    """[B, A]: sampled action, before the environment clips it."""
-    log_prob: Tensor
-    """[B]: under the policy that acted."""
-    advantage: Tensor
-    """[B]: with zero mean and unit variance."""
-    advantage_std: float
-    """Standard deviation of the advantages before normalization."""
-    target: Tensor
-    """[B]: lambda return of the task, without shaping: the target of the critic."""
+    observation: Tensor  # [B, D]: observation of the policy
+    critic_observation: Tensor  # [B, C]: observation of the critic
+    potential: Tensor  # [B]: Phi of the state before the action
+    action: Tensor  # [B, A]: sampled action, before the environment clips it
+    log_prob: Tensor  # [B]: under the policy that acted
+    advantage: Tensor  # [B]: with zero mean and unit variance
+    advantage_std: float  # standard deviation of the advantages before normalization
+    target: Tensor  # [B]: lambda return of the task, without shaping: the target of the critic
 
     def __len__(self) -> int:
         return len(self.observation)

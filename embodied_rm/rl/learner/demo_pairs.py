@@ -17,8 +17,7 @@ from embodied_rm.types import Array, Episode
 
 ARCHITECTURE = "imitated_pairs"
 COLUMN_NAMES = ("observation", "action", "weight")
-FULL_WEIGHT_GAIN = 0.01
-"""Gain of progress above which a frame has weight 1 (kappa)."""
+FULL_WEIGHT_GAIN = 0.01  # gain of progress above which a frame has weight 1 (kappa)
 EPSILON = 1e-8
 
 
@@ -26,12 +25,9 @@ EPSILON = 1e-8
 class DemoPairs:
     """B weighted pairs of demonstrations."""
 
-    observation: Tensor
-    """float32 [B, D]."""
-    action: Tensor
-    """float32 [B, A]."""
-    weight: Tensor
-    """float32 [B], > 0: relative sampling weight."""
+    observation: Tensor  # float32 [B, D]
+    action: Tensor  # float32 [B, A]
+    weight: Tensor  # float32 [B], > 0: relative sampling weight
 
     def __len__(self) -> int:
         return len(self.observation)

@@ -17,21 +17,16 @@ class PolicyGrad(NamedTuple):
     """A scalar function of a Gaussian policy, and its derivatives."""
 
     value: Tensor
-    mean: Tensor
-    """[B, A]: derivative with respect to the mean action in each state."""
-    log_std: Tensor
-    """[A]: derivative with respect to the log standard deviation."""
+    mean: Tensor  # [B, A]: derivative with respect to the mean action in each state
+    log_std: Tensor  # [A]: derivative with respect to the log standard deviation
 
 
 class ActionBatch(NamedTuple):
     """Actions in B states, and their advantages."""
 
-    action: Tensor
-    """[B, A]."""
-    log_prob: Tensor
-    """[B], under the policy that acted."""
-    advantage: Tensor
-    """[B]."""
+    action: Tensor  # [B, A]
+    log_prob: Tensor  # [B], under the policy that acted
+    advantage: Tensor  # [B]
 
     def select(self, index: Tensor) -> ActionBatch:
         """Return the rows of some states."""

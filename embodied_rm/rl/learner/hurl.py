@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.floating]
 
-WINDOW_ITERATIONS = 3
-"""Number of the last iterations whose final potentials determine the weight."""
+WINDOW_ITERATIONS = 3  # number of the last iterations whose final potentials determine the weight
 
 
 def heuristic_weight(max_weight: float, remaining: float, final_potentials: Sequence[float], off_at: float) -> float:
@@ -38,10 +37,8 @@ def heuristic_weight(max_weight: float, remaining: float, final_potentials: Sequ
 class Heuristic:
     """Mixes the critic's values with the potential."""
 
-    weight: float
-    """w in [0, 1), 1 minus HuRL's mixing coefficient; 0: the critic alone."""
-    success_reward: float
-    """Reward of a success: the value of a state with potential 1."""
+    weight: float  # w in [0, 1), 1 minus HuRL's mixing coefficient; 0: the critic alone
+    success_reward: float  # reward of a success: the value of a state with potential 1
 
     def mix_next_value(self, next_value: FloatArray, potential: FloatArray) -> FloatArray:
         """Return the values of the next states, any shape, mixed with their potentials."""

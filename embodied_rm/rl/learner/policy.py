@@ -49,14 +49,10 @@ class PolicySpec:
     obs_dim: int
     action_dim: int
     hidden: tuple[int, ...] = (128, 128)
-    log_std_init: float = -1.0
-    """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
-    obs_mode: str = "state"
-    """Kind of observations, see `embodied_rm.rl.envs.embedding_obs.ObsMode`."""
-    encoder_sha256: str = ""
-    """SHA-256 of the weights of the reward model whose embeddings are observed."""
-    views: tuple[str, ...] = ()
-    """Cameras whose images are embedded."""
+    log_std_init: float = -1.0  # logarithm of the exploration noise per action dimension, in action units ([-1, 1])
+    obs_mode: str = "state"  # kind of observations, see `embodied_rm.rl.envs.embedding_obs.ObsMode`
+    encoder_sha256: str = ""  # SHA-256 of the weights of the reward model whose embeddings are observed
+    views: tuple[str, ...] = ()  # cameras whose images are embedded
     length_dims: int = 0
     """Number of first observation columns that are lengths in m (or angles in rad), with a detailed encoding near 0."""
 

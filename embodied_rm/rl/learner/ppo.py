@@ -38,10 +38,8 @@ from embodied_rm.rl.learner.threads import count_cores, run_concurrently, single
 
 T = TypeVar("T")
 U = TypeVar("U")
-LossAndGradNorm = tuple[float, float]
-"""(loss, norm of its gradient)."""
-KL_SAMPLE_SIZE = 1024
-"""Largest number of states in which the KL divergence is measured after each epoch."""
+LossAndGradNorm = tuple[float, float]  # (loss, norm of its gradient)
+KL_SAMPLE_SIZE = 1024  # largest number of states in which the KL divergence is measured after each epoch
 MIN_STATES_FOR_THREADS = 128
 """Smallest minibatch for which actor and critic are trained concurrently. With fewer states, the interpreter
 takes most of the time: concurrent training was a sixth slower with 60 states and a fifth faster with 240."""
@@ -58,8 +56,7 @@ class PPOConfig:
     update does not depend on it."""
     critic_learning_rate: float = 1e-3
     epochs: int = 8
-    num_minibatches: int = 16
-    """Minibatches per rollout, each one optimizer step per epoch."""
+    num_minibatches: int = 16  # minibatches per rollout, each one optimizer step per epoch
     clip_range: float = 0.3
     entropy_coef: float = 0.0
     target_kl: float = 0.2
@@ -79,23 +76,16 @@ class PPOConfig:
 class UpdateStats:
     """Statistics of one update; losses and gradient norms are means over its minibatches."""
 
-    kl: float
-    """Mean KL divergence of the policy after the update from the one that acted, in nats."""
-    bc_kl: float
-    """Mean KL divergence of the policy from the imitated policy, in nats."""
+    kl: float  # mean KL divergence of the policy after the update from the one that acted, in nats
+    bc_kl: float  # mean KL divergence of the policy from the imitated policy, in nats
     critic_loss: float
-    entropy: float
-    """Differential entropy of the policy after the update, in nats, summed over the action dimensions."""
+    entropy: float  # differential entropy of the policy after the update, in nats, summed over the action dimensions
     explained_variance: float
     """Explained variance of the returns by the critic before the update; 0 if they have no variance."""
-    advantage_std: float
-    """See `PPOBatch`."""
-    actor_grad_norm: float
-    """Norm of the gradient before clipping; 0 if the actor paused."""
-    critic_grad_norm: float
-    """Norm of the gradient before clipping."""
-    actor_epochs: int
-    """Epochs in which the actor was trained."""
+    advantage_std: float  # see `PPOBatch`
+    actor_grad_norm: float  # norm of the gradient before clipping; 0 if the actor paused
+    critic_grad_norm: float  # norm of the gradient before clipping
+    actor_epochs: int  # epochs in which the actor was trained
 
 
 class GaussianBatch(NamedTuple):
@@ -121,8 +111,7 @@ class GaussianBatch(NamedTuple):
 class KLPenalties(NamedTuple):
     """Penalties on the divergence of the actor from references."""
 
-    reference: GaussianBatch
-    """The imitated policy in some states."""
+    reference: GaussianBatch  # the imitated policy in some states
     bc_kl_coef: float
     imitation_coef: float
 

@@ -21,10 +21,8 @@ class CrosscheckResult:
     """Counts of episodes in which the model predicted success without ending them."""
 
     episodes: int
-    claimed_successes: int
-    """Episodes in which the model predicted sustained success."""
-    false_claims: int
-    """Episodes of these in which the simulator did not report success."""
+    claimed_successes: int  # episodes in which the model predicted sustained success
+    false_claims: int  # episodes of these in which the simulator did not report success
 
 
 def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> CrosscheckResult:

@@ -21,10 +21,8 @@ class EvalResult:
 
     successes: int
     episodes: int
-    diverged_episodes: int
-    """Episodes in which the simulation diverged; they count as failures."""
-    mean_steps: float
-    """Mean episode length."""
+    diverged_episodes: int  # episodes in which the simulation diverged; they count as failures
+    mean_steps: float  # mean episode length
 
     @property
     def rate(self) -> float:

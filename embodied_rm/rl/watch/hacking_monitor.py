@@ -12,17 +12,14 @@ from typing import Any, NamedTuple
 
 from embodied_rm.metrics import wilson_interval
 
-WINDOW_ITERATIONS = 3
-"""Iterations that are pooled."""
+WINDOW_ITERATIONS = 3  # iterations that are pooled
 SUCCESS_RATE_MARGIN = 0.1
 """Tolerated excess of the predicted success rate over that of the simulator: predictions may be one step early."""
-CONFIDENCE_LEVEL = 0.99
-"""Confidence of the two intervals that must not overlap."""
+CONFIDENCE_LEVEL = 0.99  # confidence of the two intervals that must not overlap
 MAX_FALSE_CLAIM_RATE = 0.2
 """Tolerated rate of false successes, for states that are nearly done: the bundled model has 0.2 in `push_to_zone`, and
 at most 0.06 in six other tasks."""
-TREND_CONFIDENCE_LEVEL = 0.95
-"""Confidence of the intervals if two changes must coincide."""
+TREND_CONFIDENCE_LEVEL = 0.95  # confidence of the intervals if two changes must coincide
 
 RowMapping = Mapping[str, Any]
 

@@ -15,8 +15,7 @@ from embodied_rm.run_folder import NullReporter
 from embodied_rm.score.job import ScoreJob, score_in_process
 from embodied_rm.score.shards import Shard
 
-SHARDS_IN_FLIGHT = 2
-"""Shards per worker at a time, so that it can decode the next one while it scores the last."""
+SHARDS_IN_FLIGHT = 2  # shards per worker at a time, so that it can decode the next one while it scores the last
 
 
 def score_in_processes(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
