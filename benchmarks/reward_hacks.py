@@ -13,7 +13,7 @@ from gymnasium.vector import VectorWrapper
 from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState, RowIndices
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy
-from embodied_rm.rl.seeds import stream_seed
+from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.types import Array, Frames, IntArray, RewardOutput, Views
 from embodied_sim.vec_env import TabletopVecEnv

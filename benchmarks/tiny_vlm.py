@@ -160,7 +160,7 @@ def save_model(folder: Path, family: str = "qwen2_5_vl", seed: int = 0, answer: 
     return folder
 
 
-def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 80) -> None:
+def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 120) -> None:
     """Train a model to give one answer to any text before and after two images."""
     rng = np.random.default_rng(0)
     texts = [TOKENIZER_CORPUS[i][-300:] for i in rng.choice(len(TOKENIZER_CORPUS), 8)]

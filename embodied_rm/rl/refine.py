@@ -28,9 +28,8 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, save_poli
 from embodied_rm.rl.learner.ppo import PPO
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, save_refinement
 from embodied_rm.rl.refine_config import RefineConfig, success_description
-from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
-from embodied_rm.rl.watch.evaluate_policy import EvalResult
+from embodied_rm.rl.watch.evaluate_policy import EvalResult, stream_seed
 from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
 from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row, summarize_iteration
 from embodied_rm.run_folder import Reporter, RunFolder

@@ -1,7 +1,5 @@
 """Decodes JPEG and PNG images of a request, after checking format and size from their headers."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Sequence
@@ -15,8 +13,7 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Frames, Views
 
 IMAGE_FORMATS = ("JPEG", "PNG")
-MAGIC_BYTES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-"""First bytes of these formats. Other data never reach a decoder."""
+MAGIC_BYTES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # First bytes of these formats. Other data never reach a decoder.
 DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, OverflowError, MemoryError)
 """Exceptions of a decoder for a damaged file."""
 

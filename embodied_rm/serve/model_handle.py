@@ -1,7 +1,5 @@
 """A loaded model with its only thread, and the memory of its process."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import gc
@@ -15,10 +13,8 @@ import torch
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
 
-IDLE_WINDOW_S = 1.0
-"""Shortest idle period, in seconds."""
-MAX_IDLE_CPU_S = 0.02
-"""Largest CPU time within an idle period, in seconds."""
+IDLE_WINDOW_S = 1.0  # shortest idle period, in seconds
+MAX_IDLE_CPU_S = 0.02  # largest CPU time within an idle period, in seconds
 SELF_TEST_FAILED_MESSAGE = "the model failed its self-test: its predictions differ from those in its checkpoint"
 
 
@@ -27,17 +23,12 @@ class ModelMetadata:
     """Metadata of a served model."""
 
     name: str
-    version: str
-    """Digest of everything that decides its predictions."""
-    views: tuple[str, ...] | None
-    """View names of the model; None: any."""
-    image_size: tuple[int, int] | None
-    """Height and width of its input; None: any."""
+    version: str  # digest of everything that decides its predictions
+    views: tuple[str, ...] | None  # view names of the model; None: any
+    image_size: tuple[int, int] | None  # height and width of its input; None: any
     predicts_success: bool
-    supports_restore: bool
-    """Whether the state of episodes can be returned and restored."""
-    passed_self_test: bool
-    """Whether its predictions on fixed images equal those stored with the checkpoint."""
+    supports_restore: bool  # whether the state of episodes can be returned and restored
+    passed_self_test: bool  # whether its predictions on fixed images equal those stored with the checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +37,7 @@ class ModelHandle:
 
     model: SubgoalRewardModel
     metadata: ModelMetadata
-    example_state: SubgoalState
-    """A state of this model, against which states from clients are validated."""
+    example_state: SubgoalState  # a state of this model, against which states from clients are validated
     executor: ThreadPoolExecutor = field(repr=False)
     """Single worker in which the model is loaded and runs. With a second OpenMP thread pool, OpenMP assumes
     oversubscription and lets threads sleep between operations: inference was measured to take 1.5 times as long."""

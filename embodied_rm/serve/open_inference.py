@@ -3,8 +3,6 @@
 Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md, and its binary tensor data extension.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -27,8 +25,7 @@ from embodied_rm.types import Views
 
 BINARY_SIZE_KEY, BINARY_OUTPUT_KEY = "binary_data_size", "binary_data_output"
 BYTES_DATATYPE, UINT8_DATATYPE = "BYTES", "UINT8"
-LENGTH_PREFIX_BYTES = 4
-"""Size of the length that precedes each string in a binary BYTES tensor."""
+LENGTH_PREFIX_BYTES = 4  # size of the length that precedes each string in a binary BYTES tensor
 INPUT_SPECS = {
     "frames": (UINT8_DATATYPE, [-1, -1, -1, -1, -1, 3]),
     "instruction": (BYTES_DATATYPE, [-1]),
@@ -81,12 +78,10 @@ def describe_tensor(name: str, datatype: str, shape: Sequence[int]) -> dict[str,
 class ClipBatch:
     """N clips of equal length and size."""
 
-    client_id: str
-    """For round-robin scheduling."""
+    client_id: str  # for round-robin scheduling
     instructions: Sequence[str]
     view_names: tuple[str, ...]
-    frames: npt.NDArray[np.uint8]
-    """[N, T, V, H, W, 3]."""
+    frames: npt.NDArray[np.uint8]  # [N, T, V, H, W, 3]
 
     def __len__(self) -> int:
         return len(self.instructions)

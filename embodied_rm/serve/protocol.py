@@ -1,7 +1,5 @@
 """Request headers as they arrive, and the validated requests that are built from them."""
 
-from __future__ import annotations
-
 import math
 import re
 import zlib
@@ -18,13 +16,11 @@ from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 
-CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")
-"""Allowed client ids. The client chooses its own."""
+CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")  # Allowed client ids. The client chooses its own.
 VIEW_NAME_PATTERN = re.compile(r"[\w.:/-]{1,64}")
 CONTROL_CHAR_PATTERN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """Characters that an instruction must not contain."""
-MAX_SAFE_INTEGER = 1 << 53
-"""Largest integer that every JSON parser represents exactly."""
+MAX_SAFE_INTEGER = 1 << 53  # largest integer that every JSON parser represents exactly
 
 HeaderT = TypeVar("HeaderT")
 
@@ -40,10 +36,8 @@ class EpisodesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class FramesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Encoding of the frames that follow the JSON."""
 
-    shape: list[int]
-    """[N, V, H, W, 3] for raw pixels, [N, V] for encoded images."""
-    view_major: bool = False
-    """Whether raw pixels are ordered by view: [V, N, H, W, 3] in memory."""
+    shape: list[int]  # [N, V, H, W, 3] for raw pixels, [N, V] for encoded images
+    view_major: bool = False  # whether raw pixels are ordered by view: [V, N, H, W, 3] in memory
     image_bytes: list[int] | None = None
     """Size of each JPEG or PNG, in bytes, ordered by environment, then by view. None: the pixels are raw."""
 
@@ -53,8 +47,7 @@ class FrameRequestHeader(EpisodesHeader, kw_only=True):
 
     views: list[str]
     frames: FramesHeader
-    return_state: bool = False
-    """Whether the response includes the episode states, see `RestoreHeader`."""
+    return_state: bool = False  # whether the response includes the episode states, see `RestoreHeader`
 
 
 class ResetHeader(FrameRequestHeader, kw_only=True):
@@ -73,8 +66,7 @@ class RestoreHeader(EpisodesHeader, kw_only=True):
     """Restore episodes from the state that a service returned earlier."""
 
     steps: list[int]
-    state_rows: list[int]
-    """Row of each episode within the state."""
+    state_rows: list[int]  # row of each episode within the state
     num_state_rows: int
     state_bytes: int
 
@@ -101,10 +93,8 @@ class FrameFingerprint:
         return self._crc
 
 
-UNKNOWN_FINGERPRINT = FrameFingerprint(())
-"""Fingerprint of a restored episode: its last frames are not known."""
-SessionKey = tuple[str, int]
-"""Client id and environment id."""
+UNKNOWN_FINGERPRINT = FrameFingerprint(())  # fingerprint of a restored episode: its last frames are not known
+SessionKey = tuple[str, int]  # client id and environment id
 
 
 class FrameKey(NamedTuple):
@@ -138,8 +128,7 @@ class SessionRequest:
 
     episodes: EpisodeBatch
     steps: tuple[int, ...]
-    fingerprints: tuple[FrameFingerprint, ...]
-    """One per row, to recognize retries."""
+    fingerprints: tuple[FrameFingerprint, ...]  # one per row, to recognize retries
 
     @cached_property
     def frame_keys(self) -> list[FrameKey]:
@@ -153,8 +142,7 @@ class FrameRequest(SessionRequest):
 
     views: Views
     return_state: bool
-    instructions: tuple[str, ...] | None = None
-    """Of episodes that start; None: the episodes continue."""
+    instructions: tuple[str, ...] | None = None  # of episodes that start; None: the episodes continue
 
 
 class StatePayload(NamedTuple):
@@ -162,8 +150,7 @@ class StatePayload(NamedTuple):
 
     content: memoryview
     num_rows: int
-    row_indices: tuple[int, ...]
-    """Rows to restore."""
+    row_indices: tuple[int, ...]  # rows to restore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,11 +166,9 @@ class FramePayload:
 
     view_names: tuple[str, ...]
     shape: tuple[int, ...]
-    images: tuple[memoryview, ...] | None
-    """Encoded images; None: `raw` holds pixels."""
+    images: tuple[memoryview, ...] | None  # encoded images; None: `raw` holds pixels
     raw: memoryview
-    view_major: bool = False
-    """Whether raw pixels are ordered by view."""
+    view_major: bool = False  # whether raw pixels are ordered by view
 
 
 def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:

@@ -5,8 +5,6 @@ client go to one replica. After a replica dies, or after scaling, another replic
 know the episode: the client then restores it there.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator
@@ -25,11 +23,9 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
 
 REQUIRED_BY = "ray.min_replicas"
-APP_NAME = "embodied_rm"
-"""Name of the application and of its only deployment."""
+APP_NAME = "embodied_rm"  # name of the application and of its only deployment
 REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
-HEALTH_CHECK_PERIOD_S = 2.0
-"""Seconds between two health checks."""
+HEALTH_CHECK_PERIOD_S = 2.0  # seconds between two health checks
 
 
 class RewardReplica:

@@ -1,7 +1,5 @@
 """Bounded request queue with round-robin over clients, so that no client can starve the others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,14 +19,10 @@ DEADLINE_MESSAGE = "the deadline passed before the request was scored"
 class WorkResult:
     """Result of a work item."""
 
-    state_batch: StateBatch
-    """State of the whole batch."""
-    first_row: int
-    """First row of the item within the batch."""
-    output: RewardOutput | None
-    """None for episodes that start or are restored."""
-    state_bytes: bytes = b""
-    """State of the item's rows, if requested."""
+    state_batch: StateBatch  # state of the whole batch
+    first_row: int  # first row of the item within the batch
+    output: RewardOutput | None  # None for episodes that start or are restored
+    state_bytes: bytes = b""  # state of the item's rows, if requested
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,12 +34,10 @@ class WorkItem:
     num_rows: int
     views: Views | None = None
     instructions: Sequence[str] = ()
-    state_rows: Sequence[StateRow] = ()
-    """Current state of each row."""
+    state_rows: Sequence[StateRow] = ()  # current state of each row
     restore_payload: StatePayload | None = None
     return_state: bool = False
-    deadline: float
-    """Latest time for the response, on the loop's clock."""
+    deadline: float  # latest time for the response, on the loop's clock
     result: asyncio.Future[WorkResult] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

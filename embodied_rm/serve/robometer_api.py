@@ -4,8 +4,6 @@ Their server passes uploaded files to `np.load`. Here the .npy header must match
 as pixels. Source: robometer/evals/eval_server.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
@@ -22,8 +20,7 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.sessions import OutputColumns
 
-MAX_FORM_PARTS = 512
-"""Parts per form."""
+MAX_FORM_PARTS = 512  # parts per form
 BOUNDARY_PATTERN = re.compile(r"""boundary=("?)([\w'()+,./:=? -]{1,70})\1(;|$)""")
 PART_NAME_PATTERN = re.compile(
     rb'^content-disposition: *form-data;.*?\bname="([^"\r\n]{1,200})"', re.IGNORECASE | re.MULTILINE

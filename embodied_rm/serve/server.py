@@ -1,7 +1,5 @@
 """Runs the HTTP and gRPC servers until shutdown, and finishes accepted requests first."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -22,8 +20,7 @@ from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.service_metrics import log_event
 
 OnStartup = Callable[[str, Callable[[], None]], None]
-KEEP_ALIVE_TIMEOUT_S = 75
-"""Seconds that an idle connection stays open."""
+KEEP_ALIVE_TIMEOUT_S = 75  # seconds that an idle connection stays open
 
 
 class HttpServer(uvicorn.Server):

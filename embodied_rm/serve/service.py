@@ -31,10 +31,8 @@ class BatchResult(NamedTuple):
     """Result of scoring the rows of a request."""
 
     columns: OutputColumns
-    state_bytes: bytes
-    """State of the rows, if requested and if all rows were scored."""
-    committed: asyncio.Future[None]
-    """Done when the result is stored."""
+    state_bytes: bytes  # state of the rows, if requested and if all rows were scored
+    committed: asyncio.Future[None]  # done when the result is stored
 
 
 class RewardService:

@@ -1,7 +1,5 @@
 """Configuration of the reward service."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass, field
 
@@ -14,33 +12,20 @@ BYTES_PER_MIB = 1 << 20
 class ServeLimits:
     """Limits per request and per service. A request over a limit is rejected before any allocation."""
 
-    max_body_mb: float = 64.0
-    """Size of one request, in MiB."""
-    max_header_kb: int = 512
-    """JSON of one request, in KiB."""
-    max_envs_per_request: int = 1024
-    """Environments per request."""
+    max_body_mb: float = 64.0  # size of one request, in MiB
+    max_header_kb: int = 512  # JSON of one request, in KiB
+    max_envs_per_request: int = 1024  # environments per request
     max_views: int = 8
-    max_image_side: int = 1024
-    """Height and width of an image, in pixels."""
-    max_frames: int = 512
-    """Frames per clip."""
-    max_instruction_chars: int = 2000
-    """Characters per instruction."""
-    max_sessions: int = 4096
-    """Episodes with state on the server."""
-    idle_timeout_s: float = 900.0
-    """Seconds without a request after which an episode is evicted."""
-    max_queue: int = 256
-    """Queued requests; further ones are rejected (429)."""
-    max_queue_mb: float = 512.0
-    """Total size of queued requests, in MiB, including those still arriving."""
-    max_queue_share: float = 0.5
-    """Largest share of the queue for one client."""
-    response_timeout_s: float = 60.0
-    """Seconds to respond, unless the client sets a shorter timeout."""
-    body_timeout_s: float = 20.0
-    """Seconds for a request to arrive."""
+    max_image_side: int = 1024  # height and width of an image, in pixels
+    max_frames: int = 512  # frames per clip
+    max_instruction_chars: int = 2000  # characters per instruction
+    max_sessions: int = 4096  # episodes with state on the server
+    idle_timeout_s: float = 900.0  # seconds without a request after which an episode is evicted
+    max_queue: int = 256  # queued requests; further ones are rejected (429)
+    max_queue_mb: float = 512.0  # total size of queued requests, in MiB, including those still arriving
+    max_queue_share: float = 0.5  # largest share of the queue for one client
+    response_timeout_s: float = 60.0  # seconds to respond, unless the client sets a shorter timeout
+    body_timeout_s: float = 20.0  # seconds for a request to arrive
     max_connections: int = 1024
 
     def __post_init__(self) -> None:
@@ -63,14 +48,10 @@ class ServeLimits:
 class RayConfig:
     """Replicas of the service under Ray Serve."""
 
-    min_replicas: int | None = None
-    """Smallest number of replicas. None: no Ray, this process serves alone."""
-    max_replicas: int | None = None
-    """Largest number of replicas under load. None: `min_replicas`."""
-    target_ongoing_requests: int = 4
-    """Mean ongoing requests per replica above which Ray Serve adds one."""
-    num_cpus: float = 1.0
-    """CPUs per replica."""
+    min_replicas: int | None = None  # Smallest number of replicas. None: no Ray, this process serves alone.
+    max_replicas: int | None = None  # Largest number of replicas under load. None: `min_replicas`.
+    target_ongoing_requests: int = 4  # mean ongoing requests per replica above which Ray Serve adds one
+    num_cpus: float = 1.0  # CPUs per replica
     num_gpus: float = 0.0
     address: str | None = None
     """Address of a Ray cluster, `auto` for the one of this machine; the service keeps running there. None: start a
@@ -99,18 +80,13 @@ class ServeConfig:
     """Configuration of one service."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
-    """HTTP port; 0: any free port."""
-    grpc_port: int | None = None
-    """gRPC port; None: no gRPC."""
+    port: int = 8080  # HTTP port; 0: any free port
+    grpc_port: int | None = None  # gRPC port; None: no gRPC
     api_key_env: str | None = None
     """Environment variable with the API key. Required unless the service listens on loopback only."""
-    max_batch_size: int = 256
-    """Largest number of environments per batch."""
-    max_queue_delay_ms: float = 0.0
-    """Milliseconds that an incomplete batch waits for more requests; 0: no wait."""
-    drain_timeout_s: float = 30.0
-    """Seconds for accepted requests to finish after SIGTERM."""
+    max_batch_size: int = 256  # largest number of environments per batch
+    max_queue_delay_ms: float = 0.0  # milliseconds that an incomplete batch waits for more requests; 0: no wait
+    drain_timeout_s: float = 30.0  # seconds for accepted requests to finish after SIGTERM
     limits: ServeLimits = field(default_factory=ServeLimits)
     ray: RayConfig = field(default_factory=RayConfig)
 

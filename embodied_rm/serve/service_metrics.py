@@ -1,7 +1,5 @@
 """Prometheus metrics and the JSON log of the service."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Overview of the active episodes: numbers only, no images or instructions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -19,10 +17,8 @@ class EnvStatus(msgspec.Struct, kw_only=True):
     env_id: int
     episode_id: int
     step: int
-    progress: float | None
-    """None: not scored since it was restored."""
-    success: float | None
-    """Probability; None: the model does not predict success."""
+    progress: float | None  # None: not scored since it was restored
+    success: float | None  # probability; None: the model does not predict success
     idle_s: float
 
 
@@ -32,11 +28,9 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     client_id: str
     num_envs: int
     max_step: int
-    mean_progress: float | None
-    """Mean over episodes with a prediction."""
+    mean_progress: float | None  # mean over episodes with a prediction
     mean_success: float | None
-    idle_s: float
-    """Seconds since the client's last request."""
+    idle_s: float  # seconds since the client's last request
     envs: list[EnvStatus]
 
 

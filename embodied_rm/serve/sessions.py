@@ -21,13 +21,10 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.state_store import StateBatch, StateRow, StateSlot
 
 Array = npt.NDArray[Any]
-SWEEP_INTERVAL_S = 60.0
-"""Seconds between two sweeps for idle episodes."""
+SWEEP_INTERVAL_S = 60.0  # seconds between two sweeps for idle episodes
 
-OutputColumns = dict[str, Array]
-"""Output name -> array [N], as sent."""
-UNKNOWN_VALUE = -1.0
-"""Sent in place of a value that the model does not predict."""
+OutputColumns = dict[str, Array]  # output name -> array [N], as sent
+UNKNOWN_VALUE = -1.0  # sent in place of a value that the model does not predict
 OUTPUT_DTYPES = dict.fromkeys(("progress", "valid", "subtask", "success", "uncertainty", "ood"), "<f4")
 OUTPUT_DTYPES |= {"valid": "|b1", "subtask": "<i8"}
 
@@ -59,8 +56,7 @@ class PendingFrame(NamedTuple):
     """A frame that is being scored."""
 
     frame_key: FrameKey
-    committed: asyncio.Future[None]
-    """Done when the result is stored or the request has failed."""
+    committed: asyncio.Future[None]  # done when the result is stored or the request has failed
 
 
 class SessionStore:

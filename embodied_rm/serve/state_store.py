@@ -11,8 +11,7 @@ import numpy as np
 
 from embodied_rm.models.reward_model import RewardState
 
-COMPACTION_FACTOR = 4
-"""A batch with fewer than 1 in `COMPACTION_FACTOR` rows in use is compacted."""
+COMPACTION_FACTOR = 4  # a batch with fewer than 1 in `COMPACTION_FACTOR` rows in use is compacted
 
 
 class StateBatch:
@@ -58,8 +57,7 @@ class StateSlot:
         self.batch.compact()
 
 
-StateRow = tuple[RewardState, int]
-"""A state and a row of it. States are immutable."""
+StateRow = tuple[RewardState, int]  # A state and a row of it. States are immutable.
 
 
 def gather_states(rows: Sequence[StateRow]) -> RewardState:

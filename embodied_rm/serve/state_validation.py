@@ -1,7 +1,5 @@
 """Validation of states that clients send back: names, shapes and values must match those of this model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

@@ -14,7 +14,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
 from embodied_rm.errors import UserError
 from embodied_rm.paths import DATASET_DIR
-from embodied_rm.rl.seeds import stream_seed
+from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.policies import policy_task, scripted_policy, stochastic_policy

@@ -16,9 +16,8 @@ from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.watch.crosscheck import NUM_VERIFICATION_EPISODES, CrosscheckResult, crosscheck
-from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy
+from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy, stream_seed
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.holdout import Holdout
 

@@ -1,7 +1,6 @@
 """Training of reward models on labeled episodes."""
 
-from embodied_rm.training.checks import check_streamable
-from embodied_rm.training.fitting import TRAIN_STATE_DIR, Execution, fit, make_forward, make_net
+from embodied_rm.training.fitting import TRAIN_STATE_DIR, Execution, check_streamable, fit, make_forward, make_net
 from embodied_rm.training.loop import learning_rate_factor, prepare_batch
 from embodied_rm.training.run_training import CHECKPOINT_DIR, train
 from embodied_rm.training.train_config import TrainConfig

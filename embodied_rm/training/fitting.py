@@ -1,6 +1,6 @@
 """Fit a net, new or pretrained, to episodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
-from embodied_rm.errors import UserError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import Labeler, select_schemes
 from embodied_rm.logs import open_logger
@@ -17,10 +17,10 @@ from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.feature_cache import FeatureCache
 from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.subgoals import split_subgoals
 from embodied_rm.models.tokens import known_words
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.batches import LabeledBatchSampler
-from embodied_rm.training.checks import check_single_subgoal, check_streamable, require_incremental_labels
 from embodied_rm.training.forward import ForwardFn, training_forward
 from embodied_rm.training.labelers import feature_labeler, preference_labeler
 from embodied_rm.training.loop import train_loop
@@ -151,3 +151,34 @@ def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) 
         **loss_terms,
         "schedule": f"{config.steps} steps" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
+
+
+def check_streamable(config: TrainConfig) -> None:
+    """Raise `UserError` if a part of the configuration reads all images before training."""
+    names = [name for name, scheme in select_schemes(config.label_schemes).items() if scheme.needs_all_frames]
+    conflicts = [f"label_schemes=[{name}]" for name in names]
+    conflicts += [f"{key}=" for key in ("preference_model", "feature_cache_dir") if getattr(config, key) is not None]
+    if conflicts:
+        raise UserError(
+            f"frame_cache_gb keeps a part of the videos in memory, but {conflicts[0]} reads all of them before training"
+        )
+
+
+def check_single_subgoal(episodes: Iterable[Episode]) -> None:
+    """Raise `DataError` if an instruction has several subgoals: inference encodes each subgoal separately."""
+    for episode in episodes:
+        if len(subgoals := split_subgoals(episode.instruction)) > 1:
+            raise DataError(
+                f"{episode.name}: its instruction {episode.instruction!r} has {len(subgoals)} subgoals, which a model "
+                "scores one after the other: train on episodes of each, or join them by other words"
+            )
+
+
+def require_incremental_labels(net_config: NetConfig, label_schemes: Sequence[str]) -> None:
+    """Raise `UserError` if the fusion uses hops from the previous frame and no label scheme teaches them."""
+    incremental = any(scheme.incremental for scheme in select_schemes(label_schemes).values())
+    if net_config.fusion != "forward" and not incremental:
+        raise UserError(
+            f"label_schemes [{', '.join(label_schemes)}] teach no hops from the previous frame, which "
+            f"fusion={net_config.fusion} uses: train with fusion=forward, or add a scheme such as hops"
+        )

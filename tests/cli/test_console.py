@@ -9,8 +9,14 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from embodied_rm.cli.console import ConsoleReporter, TimeLeftColumn, format_duration, format_progress, format_value
-from embodied_rm.cli.eta import EtaEstimator
+from embodied_rm.cli.console import (
+    ConsoleReporter,
+    EtaEstimator,
+    TimeLeftColumn,
+    format_duration,
+    format_progress,
+    format_value,
+)
 
 
 def reporter(stream: io.StringIO, *, terminal: bool, **options: float) -> ConsoleReporter:

@@ -23,8 +23,7 @@ from embodied_rm.rl.learner.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import RefineResult, has_converged, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy
+from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy, stream_seed
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.types import Episode
 

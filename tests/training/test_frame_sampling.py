@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.labels.hops import hop
-from embodied_rm.training.frame_sampling import MAX_ADJACENT_OFFSET_FRAMES, sample_frames
+from embodied_rm.training.batches import MAX_ADJACENT_OFFSET_FRAMES, sample_frames
 
 curves = arrays(np.float32, st.integers(1, 50), elements=st.floats(0, 1, width=32))
 

@@ -12,10 +12,10 @@ from typing import Any
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
 from embodied_rm.data.feature_map import FeatureMap
-from embodied_rm.data.goal_images import read_goal_episode
 from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.evaluate.goal_images import read_goal_episode
 from embodied_rm.experiments.datasets import load_dataset, report_issues
 from embodied_rm.experiments.load import load_model_or_judge
 from embodied_rm.experiments.report_parts import episode_panel

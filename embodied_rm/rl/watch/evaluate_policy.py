@@ -9,7 +9,6 @@ from gymnasium.vector import AutoresetMode
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.rl.learner.policy import GaussianPolicy
-from embodied_rm.rl.seeds import stream_seed
 
 EVAL_SEED_STREAM = 2**31
 """Separates evaluation episodes from all others of the same seed: iterations and recordings count up from 0."""
@@ -70,3 +69,11 @@ def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes:
             observation, _ = env.reset(options={"reset_mask": done})
     counts = {"successes": successes, "episodes": episodes, "diverged_episodes": diverged_episodes}
     return EvalResult(**counts, mean_steps=steps / episodes)
+
+
+def stream_seed(*key: int) -> int:
+    """Return the seed of a key, an int in [0, 2**31); trailing zeros of the key are ignored.
+
+    Similar keys have seeds that are far apart, because row i of a vector environment uses the seed plus i.
+    """
+    return int(np.random.SeedSequence(list(key)).generate_state(1)[0] >> 1)

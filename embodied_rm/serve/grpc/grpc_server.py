@@ -22,10 +22,8 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.sessions import SessionNotFoundError
 
-RpcHandler = Callable[[Any, float], Awaitable[Any]]
-"""(request, deadline) -> response."""
-MAX_METADATA_BYTES = 16 << 10
-"""Bytes of a call's metadata."""
+RpcHandler = Callable[[Any, float], Awaitable[Any]]  # (request, deadline) -> response
+MAX_METADATA_BYTES = 16 << 10  # bytes of a call's metadata
 INFO_METHODS: Mapping[str, Callable[[RewardService], dict[str, Any]]] = {
     "ServerLive": lambda service: {"live": True},
     "ServerReady": lambda service: {"ready": service.ready},

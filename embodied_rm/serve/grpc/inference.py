@@ -1,7 +1,5 @@
 """Clips in gRPC messages of the Open Inference Protocol."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from embodied_rm.client.wire import DATATYPE_NAMES

@@ -3,8 +3,6 @@
 Source: kserve/open-inference-protocol, open_inference_grpc.proto. `SessionRequest` and `SessionResponse` are our own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +44,7 @@ INFERENCE_MESSAGES = {
 """Message -> its fields, numbered in order from 1."""
 SESSION_MESSAGES = dict.fromkeys(("SessionRequest", "SessionResponse"), "bytes header; bytes body")
 """JSON of the session API, and the bytes that follow it."""
-ONEOF_NAMES = {"InferParameter": "parameter_choice"}
-"""Message in which one field is set -> name of the oneof."""
+ONEOF_NAMES = {"InferParameter": "parameter_choice"}  # message in which one field is set -> name of the oneof
 
 
 def build_message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Any]:

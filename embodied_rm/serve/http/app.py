@@ -3,8 +3,6 @@
 Requests carry the API key if one is set. Otherwise cross-origin requests of browsers are rejected.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac
@@ -24,8 +22,7 @@ from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import is_loopback
 
-PUBLIC_PATHS = ("/v2/health/live", "/v2/health/ready")
-"""Paths that need no key."""
+PUBLIC_PATHS = ("/v2/health/live", "/v2/health/ready")  # paths that need no key
 
 
 def make_app(service: RewardService, api_key: str | None) -> ASGIApp:

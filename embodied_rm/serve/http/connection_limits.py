@@ -1,7 +1,5 @@
 """uvicorn's HTTP protocol with limits on connections and headers, and bodies without copies."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, ClassVar, NoReturn
 
@@ -10,12 +8,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from embodied_rm.serve.service_config import ServeLimits
 
-MAX_HEADER_BYTES = 32 << 10
-"""Bytes of request line and headers."""
-MAX_HEADERS = 100
-"""Number of headers per request."""
-STATE_KEY = "body_buffer"
-"""Key of the body's buffer in the state of a request."""
+MAX_HEADER_BYTES = 32 << 10  # bytes of request line and headers
+MAX_HEADERS = 100  # number of headers per request
+STATE_KEY = "body_buffer"  # key of the body's buffer in the state of a request
 HEADERS_TOO_LARGE_STATUS = b"431 Request Header Fields Too Large"
 
 
@@ -76,8 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _num_header_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _body_buffer: BodyBuffer | None = None
-    _headers_too_large = False
-    """Whether the parser was stopped because of the headers' size."""
+    _headers_too_large = False  # whether the parser was stopped because of the headers' size
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

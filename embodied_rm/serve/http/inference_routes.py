@@ -1,7 +1,5 @@
 """Routes that run inference, and the responses of the service."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
@@ -20,8 +18,7 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import SessionNotFoundError
 
 JSON_CONTENT_TYPE = "application/json"
-RequestHandler = Callable[[Request, memoryview, float], Awaitable[Response]]
-"""(request, body, deadline) -> response."""
+RequestHandler = Callable[[Request, memoryview, float], Awaitable[Response]]  # (request, body, deadline) -> response
 INTERNAL_ERROR = RequestError(ErrorCode.INTERNAL_ERROR, "the service failed: see its log")
 
 

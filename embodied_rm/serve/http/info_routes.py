@@ -1,7 +1,5 @@
 """Routes for health, metadata, metrics and web pages. The pages load nothing from other hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads request bodies within limits on size, total memory and time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +12,7 @@ from embodied_rm.serve.http.connection_limits import STATE_KEY
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
 from embodied_rm.serve.service_config import ServeLimits
 
-MAX_LENGTH_DIGITS = 9
-"""Digits of a count in a header."""
+MAX_LENGTH_DIGITS = 9  # digits of a count in a header
 
 
 class BodyBudget:
