@@ -27,7 +27,6 @@ from embodied_rm.training import TrainConfig, make_net, prepare_batch
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import training_forward
-from embodied_rm.training.objective import objective
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask
 
@@ -75,7 +74,8 @@ def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: 
     batch, images = prepare_batch(train_state.module.encoder, batches, config, train_state.steps)  # type: ignore[arg-type]
     outputs = training_forward(train_state.module, batch, images)  # type: ignore[arg-type]
     rng = np.random.default_rng(train_state.steps)
-    train_state.update([objective(outputs, batch, select_schemes(config.label_schemes), rng)], config.learning_rate)
+    loss = sum_loss_terms(all_loss_terms(outputs, batch, select_schemes(config.label_schemes), rng))
+    train_state.update([loss], config.learning_rate)
     return time.perf_counter() - start
 
 

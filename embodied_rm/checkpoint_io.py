@@ -26,15 +26,8 @@ RESERVED_KEYS = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
 def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
     """Write a checkpoint folder. At any time the folder holds the complete old or the complete new checkpoint.
 
-    The tensor file is named after its content; the manifest that points to it is written last.
-
-    Args:
-        folder: The checkpoint folder; created if missing.
-        tensors: Tensors by name.
-        manifest: JSON object with a string `architecture` and without the reserved keys.
-
-    Raises:
-        CheckpointError: A tensor holds NaN or infinity.
+    The tensor file is named after its content; the manifest that points to it is written last. It has a string
+    `architecture` and no reserved key. `CheckpointError` if a tensor holds NaN or infinity.
     """
     root = Path(folder)
     assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"

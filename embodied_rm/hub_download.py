@@ -7,15 +7,10 @@ from embodied_rm.errors import UserError
 
 
 def download_repository(repository: str, label: str, error_class: type[UserError], **options: Any) -> Path:
-    """Download a repository `owner/name`, or find it in the cache; return its folder.
+    """Download a repository `owner/name`, or find it in the cache; return its folder. `error_class` if that fails.
 
-    Uses the hub at `HF_ENDPOINT` with the token of the hub's own tools.
-
-    Args:
-        repository: `owner/name`.
-        label: The name that the user gave, for the message.
-        error_class: Error of a failed download.
-        **options: Of `huggingface_hub.snapshot_download`.
+    Uses the hub at `HF_ENDPOINT` with the token of the hub's own tools. `label` is the name that the user gave, and
+    `options` are those of `huggingface_hub.snapshot_download`.
     """
     # Imported here because the import takes 0.3 s, which only commands that use the hub should pay.
     import httpx

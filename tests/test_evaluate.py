@@ -21,9 +21,9 @@ from embodied_rm.evaluate import (
     predict_episodes,
     reverse_episode,
 )
+from embodied_rm.evaluate.evaluation import oracle
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.labels.labeled_episode import label
-from embodied_rm.models.baselines import oracle
 from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode, RewardOutput, Subtask, Views

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/embodied_sim/**/*.py")])
 
-BASIC = {"atomic_file", "errors", "types"}
+BASIC = {"atomic_file", "errors", "threads", "types"}
 """Modules that every package of embodied_rm may import."""
 APPLICATION = {"cli", "experiments", "tabletop"}
 """The packages that join the libraries to the simulator; the only ones that import embodied_sim."""
@@ -24,6 +24,7 @@ ARROWS = {
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
+    "threads": set(),
     "run_folder": {"atomic_file", "errors"},
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},

@@ -22,7 +22,7 @@ from embodied_rm.report import (
     TaskSuccess,
     write_report,
 )
-from embodied_rm.report.episode_video import CLIP_HEIGHT_PX, concat_horizontal
+from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, concat_horizontal
 from embodied_rm.types import Episode, Subtask
 
 UNSAFE_TEXT = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'

@@ -27,7 +27,7 @@ from embodied_rm import annotate, report
 from embodied_rm.annotate.parsing import parse_annotation
 from embodied_rm.annotate.session import AnnotationSession, VersionConflictError
 from embodied_rm.errors import UserError
-from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
+from embodied_rm.report.render import CONTENT_TYPES, SHARED_ASSETS, security_headers
 
 LOOPBACK_HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 20  # maximum size of a request: about ten thousand subtasks

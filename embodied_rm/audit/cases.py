@@ -69,9 +69,7 @@ _order_case = partial(
     AuditCase, metric_description="order correlation, mean", metric_fn=case_metrics.order_correlation, is_rate=False
 )
 _order_change_case = partial(
-    _order_case,
-    metric_description="change of order correlation, mean",
-    metric_fn=case_metrics.order_correlation_change,
+    _order_case, metric_description="change of order correlation, mean", metric_fn=case_metrics.order_correlation_change
 )
 _progress_change_case = partial(
     AuditCase,

@@ -16,13 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import config_errors
-from embodied_rm.config_files import (
-    command_display_name,
-    command_names,
-    config_groups,
-    group_choices,
-    group_folder,
-)
+from embodied_rm.config_files import command_display_name, command_names, config_groups, group_choices, group_folder
 from embodied_rm.config_schema import build_config, mutable_schema, open_configs
 from embodied_rm.errors import UserError
 

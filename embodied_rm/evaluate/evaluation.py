@@ -1,6 +1,6 @@
 """`evaluate`: metrics of a reward model and of baselines against annotations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,32 @@ from embodied_rm.evaluate.progress_metrics import Metrics, actor_tau, frames_unt
 from embodied_rm.evaluate.success_metrics import prediction_table
 from embodied_rm.labels.labeled_episode import LabeledEpisode, label
 from embodied_rm.metrics import voc, voc_f1
-from embodied_rm.models.baselines import BASELINES, Baseline
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Array, BoolArray, Episode, RewardOutput
+
+Baseline = Callable[[Array, BoolArray], tuple[Array, Array]]
+"""(true progress [T], success bool [T]) -> (progress, success probability), float32 [T] each."""
+
+
+def constant(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
+    """One half at every frame."""
+    half = np.full_like(true_progress, 0.5)
+    return half, half
+
+
+def elapsed_time(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
+    """t / T: perfect order on every success, the same on failures. Not causal: it uses the episode's length."""
+    time = np.linspace(0, 1, len(true_progress), dtype=np.float32)
+    return time, time
+
+
+def oracle(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
+    """The true values: the best score that each metric permits."""
+    return true_progress, done.astype(np.float32)
+
+
+BASELINES: Mapping[str, Baseline] = {"constant": constant, "time": elapsed_time, "oracle": oracle}
 
 
 def evaluate(
@@ -29,9 +51,6 @@ def evaluate(
     Metrics that cannot be computed (no failures, no subtasks) are left out.
 
     Args:
-        model: The reward model.
-        episodes: Annotated episodes.
-        reporter: Receives a log line.
         predictions: Predictions of the model, if already computed.
         other_predictions: Name -> predictions of another model, which is added to the baselines.
         rows: Indices of the evaluated episodes, default all. The others only determine the order of subtasks.

@@ -11,7 +11,7 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.report import EpisodePanel, KeyMetric, ReportCase
-from embodied_rm.report.episode_video import CLIP_HEIGHT_PX
+from embodied_rm.report.episode_images import CLIP_HEIGHT_PX
 from embodied_rm.score import read_episodes_for
 from embodied_rm.types import Episode, IntArray, RewardOutput
 

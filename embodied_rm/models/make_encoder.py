@@ -14,11 +14,7 @@ FROZEN_POOL_SIZE = (8, 8)
 
 
 def make_encoder(
-    tower: str,
-    image_size: tuple[int, int],
-    *,
-    trainable: bool = True,
-    text_tower: str | None = None,
+    tower: str, image_size: tuple[int, int], *, trainable: bool = True, text_tower: str | None = None
 ) -> Encoder:
     """Make an encoder by the name of its image tower.
 

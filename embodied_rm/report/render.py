@@ -1,4 +1,4 @@
-"""Renders a `Report` as one HTML file: a template with inline style, script and data."""
+"""Renders a `Report` as one HTML file with inline style, script and data; headers of local pages that share them."""
 
 import base64
 import dataclasses
@@ -11,9 +11,12 @@ from typing import Any
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.report.contents import EpisodePanel, Report
-from embodied_rm.report.episode_video import encode_episode
+from embodied_rm.report.episode_images import encode_episode
 
 CURVE_DECIMALS = 4  # decimals of curve values, finer than a pixel
+CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+"""File extension -> content type. All files are UTF-8."""
+SHARED_ASSETS = ("look.css", "elements.js")  # files of this package that all local pages use
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -86,3 +89,15 @@ def _replace_non_finite(value: Any) -> Any:
 
 def _read_asset(name: str) -> str:
     return files("embodied_rm.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def security_headers(*extra_policies: str) -> dict[str, str]:
+    """Return the headers of a page and its assets. `extra_policies`: further permissions, e.g. "media-src blob:"."""
+    policies = ("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", *extra_policies)
+    policies += ("connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
+    return {
+        "Content-Security-Policy": "; ".join(policies),
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }

@@ -94,10 +94,6 @@ def refine(
 
     Args:
         env: Vector environment of `LearnedRewardEnv`; with several processes, this process's part.
-        policy: The imitated policy.
-        model: The reward model.
-        config: Settings.
-        run: Folder of the run.
         reporter: Output for the user.
         evaluate: Evaluation before and after the refinement, on rank 0; None: none.
         options: Further evaluations, demonstrations and processes; None: none of them.

@@ -51,10 +51,6 @@ def score_corpus(
 
     Args:
         scorer_factory: Loads the model. Every worker calls it, so it must be picklable for several workers.
-        source: The recordings.
-        config: See `ScoreConfig`.
-        run: The run folder.
-        reporter: Shows the progress.
         input_digests: Name -> digest of everything that determines the scores of the model, e.g. "model".
             None: unknown, so existing shards are rejected.
         num_gpus: GPUs per Ray actor.

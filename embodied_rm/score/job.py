@@ -1,15 +1,12 @@
 """The work of a scoring worker: it scores shard after shard and stores each before it reports it."""
 
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import torch
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.block_reader import count_blocks
@@ -25,6 +22,7 @@ from embodied_rm.score.scorer import ScoredEpisode, Scorer, score_rows
 from embodied_rm.score.shards import Shard, ShardMetadata, write_shard
 from embodied_rm.score.visualize import plot_episode, write_episode_video
 from embodied_rm.score.write_scores import episode_table, first_frame_indices
+from embodied_rm.threads import count_cores, torch_threads
 from embodied_rm.types import IntArray
 
 
@@ -58,30 +56,14 @@ def score_in_process(
     `num_cpus` are the processors of this worker. None: an equal share of this machine's processors.
     """
     scorer = job.scorer_factory()
-    num_cpus = num_cpus or max(1, num_available_cpus() // job.config.num_workers)
-    with torch_thread_count(num_torch_threads(scorer.model, job.config, num_cpus)):
+    num_cpus = num_cpus or max(1, count_cores() // job.config.num_workers)
+    with torch_threads(num_torch_threads(scorer.model, job.config, num_cpus)):
         yield from score_shards(job, scorer, shards, reporter)
-
-
-def num_available_cpus() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def num_torch_threads(model: DescribedRewardModel, config: ScoreConfig, num_cpus: int) -> int:
     """Return the number of torch threads of a worker, see `ScoreConfig`."""
     return config.num_threads or (1 if isinstance(model, ProgressNet) else num_cpus)
-
-
-@contextmanager
-def torch_thread_count(count: int) -> Iterator[None]:
-    """Set the number of torch threads in the context."""
-    previous_count = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(previous_count)
 
 
 def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporter: Reporter) -> Iterator[Shard]:

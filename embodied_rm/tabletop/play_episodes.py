@@ -12,8 +12,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import UserError, unknown_name_message
-from embodied_rm.report.contact_sheet import ContactSheetRow, draw_contact_sheet
-from embodied_rm.report.episode_video import make_grid
+from embodied_rm.report.episode_images import ContactSheetRow, draw_contact_sheet, make_grid
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.policies import deterministic_policy, scripted_policy

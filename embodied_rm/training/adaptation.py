@@ -10,10 +10,10 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, fit, make_net
 from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.run_training import warm_start
 from embodied_rm.types import Episode
 
 
@@ -50,9 +50,6 @@ def adapt(
     Args:
         demonstrations: Episodes with annotated subtasks or progress (else `DataError`), also the same one with several
             instructions. The first one must not be known to have failed.
-        config: Configuration of training.
-        run: Run folder.
-        reporter: Receives progress and tables.
         init_net: Model to adapt, see `warm_start`. None: random weights.
         replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
             forgetting of failures and of discriminative words.

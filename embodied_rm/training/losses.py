@@ -31,11 +31,6 @@ def error_nll_loss(expected_error: Tensor, error: Tensor, weight: Tensor | None 
     return weighted_mean(torch.log(expected_error) + error / expected_error, weight)
 
 
-def success_loss(logit: Tensor, success: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the binary cross-entropy of success; `success` in {0, 1}."""
-    return bce_loss(logit, success, weight)
-
-
 def bce_loss(logit: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the binary cross-entropy of log-odds and a target probability in [0, 1]; 1/2 is a tie."""
     loss = functional.binary_cross_entropy_with_logits(logit, target.to(logit.dtype), reduction="none")

@@ -32,13 +32,6 @@ LOSS_WEIGHTS: Mapping[LossTerm, float] = {
 RANKING_TEMPERATURE = 0.1  # potential difference that corresponds to log-odds of 1 in the ranking term
 
 
-def objective(
-    outputs: TrainingOutputs, batch: LabeledBatch, schemes: Mapping[str, LabelScheme], rng: np.random.Generator
-) -> Tensor:
-    """Return the sum of the objectives of the schemes, a scalar to minimize. `rng` is used by some terms only."""
-    return sum_loss_terms(all_loss_terms(outputs, batch, schemes, rng))
-
-
 def all_loss_terms(
     outputs: TrainingOutputs, batch: LabeledBatch, schemes: Mapping[str, LabelScheme], rng: np.random.Generator
 ) -> dict[str, dict[LossTerm, Tensor]]:
@@ -127,7 +120,7 @@ class LossContext:
     def success(self) -> Tensor:
         """Loss of the success prediction."""
         success, known = torch.from_numpy(self.targets.success), torch.from_numpy(self.targets.success_known)
-        return losses.success_loss(self.outputs.success_logit, success, known)
+        return losses.bce_loss(self.outputs.success_logit, success, known)
 
     def subtask(self) -> Tensor:
         """Loss of the current subtask."""

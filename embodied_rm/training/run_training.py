@@ -2,16 +2,19 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.fingerprint import check_no_overlap, fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
+from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.fitting import Execution, fit, make_net
 from embodied_rm.training.train_config import TrainConfig
@@ -33,10 +36,6 @@ def train(
     """Train a reward model and save it under `<run>/checkpoint`; return it in eval mode. An interrupted run resumes.
 
     Args:
-        episodes: Training episodes.
-        config: Configuration of training.
-        run: Run folder.
-        reporter: Receives progress and tables.
         held_out: Episodes that must not be trained on, nor others with their initial scenes: `DataError`.
         init_net: Model to continue from, see `warm_start`. None: random weights.
         init_metadata: Training data of `init_net`, from its checkpoint.
@@ -76,3 +75,27 @@ def index_fingerprints(episodes: Iterable[Episode]) -> tuple[dict[str, str], dic
         if "scene" in episode.metadata:
             scenes[episode.metadata["scene"]] = episode.name
     return names, scenes
+
+
+def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
+    """Copy a trained net and extend it to the views and the subtask head of another net.
+
+    The tower, the image size and the fusion are kept. A new view embedding starts as the mean of the known ones. A
+    larger subtask head starts from random weights. `UserError` if `source` is an exported model.
+    """
+    if isinstance(source, OnnxNet):
+        raise UserError("an exported model cannot be trained: start from the checkpoint that it was exported from")
+    views = tuple(dict.fromkeys([*source.config.views, *target.config.views]))
+    max_subtasks = max(source.config.max_subtasks, target.config.max_subtasks)
+    # The calibration belongs to the old weights.
+    extended = replace(source.config, views=views, max_subtasks=max_subtasks, median_ood=None, interval_scale=None)
+    net = ProgressNet(extended)
+    state_dict = net.state_dict()
+    for name, tensor in source.state_dict().items():
+        if name in state_dict and state_dict[name].shape == tensor.shape:
+            state_dict[name] = tensor
+    known_embedding = source.view_embedding.detach()
+    new_embedding = known_embedding.mean(dim=0, keepdim=True).expand(len(views) - len(known_embedding), -1)
+    state_dict["view_embedding"] = torch.cat([known_embedding, new_embedding])
+    net.load_state_dict(state_dict)
+    return net

@@ -12,8 +12,7 @@ from PIL import Image
 from read_video import read_frames
 
 from embodied_rm.cli.main import main
-from embodied_rm.report.contact_sheet import LINE_HEIGHT_PX, ContactSheetRow, draw_contact_sheet
-from embodied_rm.report.episode_video import GAP_PX, make_grid
+from embodied_rm.report.episode_images import GAP_PX, LINE_HEIGHT_PX, ContactSheetRow, draw_contact_sheet, make_grid
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from embodied_sim.registry import find_task, task_names
 from embodied_sim.robots import ROBOTS

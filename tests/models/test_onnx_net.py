@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from objectives import objective
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.labels.labeled_episode import label
@@ -26,7 +27,6 @@ from embodied_rm.training.adaptation import AdaptConfig, adapt
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import augment_batch, training_forward
-from embodied_rm.training.objective import objective
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask, Views
 

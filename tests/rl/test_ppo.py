@@ -16,8 +16,8 @@ from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer, collect
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, ValueCritic, gaussian_kl
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig, explained_variance
-from embodied_rm.rl.learner.threads import run_concurrently
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
+from embodied_rm.threads import run_concurrently
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
 CONFIG = PPOConfig(gamma=0.95, actor_learning_rate=3e-3, critic_learning_rate=3e-3, num_minibatches=4)

@@ -28,8 +28,9 @@ from embodied_rm.ray_cluster import connect_ray
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import TABLE_FILE, ScoreConfig, score, score_corpus
 from embodied_rm.score.engines.ray_actors import actor_resources, cpus_per_worker
-from embodied_rm.score.job import ScoreJob, num_torch_threads, torch_thread_count
+from embodied_rm.score.job import ScoreJob, num_torch_threads
 from embodied_rm.score.shards import SHARDS_DIR
+from embodied_rm.threads import torch_threads
 
 ENGINE_SETTINGS = {
     "two processes": {"num_workers": 2},
@@ -180,6 +181,6 @@ def test_number_of_torch_threads_depends_on_the_model_and_is_restored(net: Path)
     assert num_torch_threads(progress_net, ScoreConfig(num_threads=3), 6) == 3
     assert num_torch_threads(judge, ScoreConfig(num_threads=3), 6) == 3
     before = torch.get_num_threads()
-    with torch_thread_count(before + 1):
+    with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

@@ -17,10 +17,10 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, fit, make_net
 from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training.run_training import warm_start
 from embodied_rm.types import Episode, Subtask
 
 CONFIG = AdaptConfig(image_size=(32, 32), max_seconds=None, steps=60, batch_size=4, frames_per_episode=6)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from curves import read_scalars
+from objectives import objective
 from sprites import episodes
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
@@ -31,7 +32,6 @@ from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, m
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import microbatch_forwards, training_forward
-from embodied_rm.training.objective import objective
 
 STEPS = 12
 OVERRIDES = (

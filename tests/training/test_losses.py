@@ -9,11 +9,11 @@ import torch
 
 from embodied_rm.training.losses import (
     HUBER_DELTA,
+    bce_loss,
     error_nll_loss,
     hop_loss,
     subtask_loss,
     success_contrast_loss,
-    success_loss,
     weighted_sum,
 )
 
@@ -21,7 +21,7 @@ from embodied_rm.training.losses import (
 def test_perfect_predictions_have_zero_loss():
     hops = torch.linspace(-1, 1, 9)
     assert hop_loss(hops, hops) == 0
-    assert success_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
+    assert bce_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
     assert subtask_loss(100 * torch.eye(3), torch.arange(3)) == pytest.approx(0, abs=1e-6)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from objectives import objective
 from sprites import episodes
 
 from embodied_rm.errors import UserError
@@ -19,7 +20,7 @@ from embodied_rm.training import TrainConfig, losses, train
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatch, LabeledBatchSampler
 from embodied_rm.training.forward import TrainingOutputs
-from embodied_rm.training.objective import LOSS_TERMS, LOSS_WEIGHTS, objective, scheme_loss_terms
+from embodied_rm.training.objective import LOSS_TERMS, LOSS_WEIGHTS, scheme_loss_terms
 
 QUICK = TrainConfig(
     image_size=(32, 32), steps=4, batch_size=4, frames_per_episode=5, augment=AugmentConfig(view_dropout_prob=0.3)
@@ -70,7 +71,7 @@ def reference_objective(outputs: TrainingOutputs, batch: LabeledBatch) -> torch.
         "error_nll": losses.error_nll_loss(
             outputs.expected_error[:, 1:], (outputs.hops[:, 0, 1:].detach().clamp(min=0) - hops[:, 0, 1:]).abs()
         ),
-        "success": losses.success_loss(outputs.success_logit, success, success_known),
+        "success": losses.bce_loss(outputs.success_logit, success, success_known),
         "subtask": losses.subtask_loss(outputs.subtask_logits, torch.from_numpy(targets.subtask)),
         "success_contrast": losses.success_contrast_loss(
             outputs.success_logit[:, 1], outputs.negative_success_logit, negatives_known

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from objectives import objective
 from sprites import episode, episodes
 
 from embodied_rm.checkpoint_io import read_manifest
@@ -31,7 +32,6 @@ from embodied_rm.training import (
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import training_forward
-from embodied_rm.training.objective import objective
 from embodied_rm.training.train_state import TrainState
 
 QUICK = TrainConfig(

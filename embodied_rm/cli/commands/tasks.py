@@ -7,7 +7,7 @@ from pathlib import Path
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError
-from embodied_rm.report.contact_sheet import ContactSheetRow, draw_contact_sheet
+from embodied_rm.report.episode_images import ContactSheetRow, draw_contact_sheet
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_sim.registry import make_task, task_names
 from embodied_sim.vec_env import CONTROL_HZ, TabletopVecEnv

@@ -10,7 +10,7 @@ from embodied_rm.errors import DataError, UserError, check_minimum
 from embodied_rm.rl.envs.embedding_obs import ObsMode
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.learner.threads import single_thread
+from embodied_rm.threads import torch_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class CloneResult:
     initial_mse: float  # mean squared error before training
 
 
-@single_thread()
+@torch_threads(1)
 def clone(
     pairs: DemoPairs, config: CloneConfig, encoder_sha256: str = "", length_dims: int = 0, views: tuple[str, ...] = ()
 ) -> tuple[GaussianPolicy, CloneResult]:

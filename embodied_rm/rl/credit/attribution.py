@@ -12,7 +12,7 @@ from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
 from embodied_rm.rewards.transitions import FloatArray, Transitions, number_episodes
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.policy import ObservationNormalizer, mlp
-from embodied_rm.rl.learner.threads import single_thread
+from embodied_rm.threads import torch_threads
 from embodied_rm.types import BoolArray, IntArray
 
 HIDDEN_SIZES = (64, 64)
@@ -42,7 +42,7 @@ class ContributionEstimator:
             self.contribution_net = ContributionNet(critic_obs_dim + 1)
         self._rollouts: dict[str, Tensor] = {}
 
-    @single_thread()
+    @torch_threads(1)
     def estimate_contributions(self, buffer: RolloutBuffer, transitions: Transitions) -> FloatArray:
         """Train on a rollout as well, and return the contributions [T, N] of its steps."""
         # An episode starts after the end of another one, across rollouts too.

@@ -14,7 +14,7 @@ from embodied_rm.rewards.transitions import FloatArray
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.policy import GaussianPolicy, log_prob
-from embodied_rm.rl.learner.threads import single_thread
+from embodied_rm.threads import torch_threads
 
 WEIGHT_STEP_SIZE = 0.2  # change of the weight for a cosine of 1
 MAX_AUXILIARY_WEIGHT = 2.0
@@ -34,7 +34,7 @@ def update_auxiliary_weight(
     return float(np.clip(weight + WEIGHT_STEP_SIZE * cosine, 0.0, MAX_AUXILIARY_WEIGHT))
 
 
-@single_thread()
+@torch_threads(1)
 def policy_gradient(buffer: RolloutBuffer, reward: FloatArray, policy: GaussianPolicy, gamma: float) -> Tensor:
     """Return the policy gradient [P] of the discounted rewards to go, centered over the valid steps of the rollout."""
     zeros = np.zeros_like(buffer.reward)

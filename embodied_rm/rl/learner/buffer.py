@@ -16,7 +16,7 @@ from embodied_rm.rewards.transitions import Transitions
 from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.hurl import Heuristic
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
-from embodied_rm.rl.learner.threads import single_thread
+from embodied_rm.threads import torch_threads
 
 FloatArray = npt.NDArray[np.floating]
 
@@ -77,7 +77,7 @@ class RolloutBuffer:
         vars(merged).update(dist.concat_env_axis(arrays), transitions=self.transitions, t=self.t)
         return merged
 
-    @single_thread()
+    @torch_threads(1)
     @torch.no_grad()
     def make_batch(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.learner.threads import single_thread
+from embodied_rm.threads import torch_threads
 
 ARCHITECTURE = "gaussian_policy"
 MIN_STD = 1e-2
@@ -118,13 +118,13 @@ class GaussianPolicy(nn.Module):
         """Log standard deviation [A] of the action."""
         return self.log_std.clamp(*LOG_STD_RANGE)
 
-    @single_thread()
+    @torch_threads(1)
     @torch.no_grad()
     def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
         """Return the mean action [N, A] for observations [N, D]."""
         return self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))[0].cpu().numpy()
 
-    @single_thread()
+    @torch_threads(1)
     @torch.no_grad()
     def sample(
         self, observation: npt.NDArray[np.floating], generator: torch.Generator, dist: DistContext = SINGLE_PROCESS

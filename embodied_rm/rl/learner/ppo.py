@@ -34,7 +34,7 @@ from embodied_rm.rl.learner.gradients import (
 )
 from embodied_rm.rl.learner.optimizer import FlatAdam
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, gaussian_kl
-from embodied_rm.rl.learner.threads import count_cores, run_concurrently, single_thread
+from embodied_rm.threads import count_cores, run_concurrently, torch_threads
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -143,7 +143,7 @@ class PPO:
         self.actor_optimizer = FlatAdam(policy, actor_learning_rate, config.max_grad_norm)
         self.critic_optimizer = FlatAdam(critic, config.critic_learning_rate, config.max_grad_norm)
 
-    @single_thread()
+    @torch_threads(1)
     @torch.inference_mode()
     def update(
         self, batch: PPOBatch, *, train_actor: bool = True, bc_kl_coef: float = 0.0, imitation_coef: float = 0.0

@@ -10,8 +10,9 @@ from typing import Any
 from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
 from embodied_rm.run_folder import NullReporter
-from embodied_rm.score.job import ScoreJob, num_available_cpus, score_in_process
+from embodied_rm.score.job import ScoreJob, score_in_process
 from embodied_rm.score.shards import Shard
+from embodied_rm.threads import count_cores
 
 
 def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
@@ -21,7 +22,7 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     """
     shard_by_number = {shard.number: shard for shard in shards}
     rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
-    with connect_ray("engine=ray", job.config.ray_address, max(num_available_cpus(), job.config.num_workers)) as ray:
+    with connect_ray("engine=ray", job.config.ray_address, max(count_cores(), job.config.num_workers)) as ray:
         import ray.data
 
         logging.getLogger("ray.data").setLevel(logging.ERROR)

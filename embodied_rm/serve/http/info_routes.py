@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from embodied_rm import report
-from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
+from embodied_rm.report.render import CONTENT_TYPES, SHARED_ASSETS, security_headers
 from embodied_rm.serve import page
 from embodied_rm.serve.open_inference import describe_tensors
 from embodied_rm.serve.request_errors import ErrorCode

@@ -1,4 +1,4 @@
-"""Threads of the learner: torch runs on one, actor and critic may run concurrently."""
+"""Threads of torch, and functions that run concurrently."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,18 +13,17 @@ U = TypeVar("U")
 
 
 @contextmanager
-def single_thread() -> Iterator[None]:
-    """Run torch on one thread inside the context; also a decorator.
+def torch_threads(count: int) -> Iterator[None]:
+    """Run torch on that many threads inside the context; also a decorator.
 
-    Small networks gain nothing from more threads. On a busy machine, waiting threads made updates twenty times
-    slower.
+    Small networks gain nothing from more than one. On a busy machine, waiting threads made updates twenty times slower.
     """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    previous_count = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(num_threads)
+        torch.set_num_threads(previous_count)
 
 
 def count_cores() -> int:
@@ -35,9 +34,9 @@ def count_cores() -> int:
 def run_concurrently(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
     """Run two functions concurrently, and return both results.
 
-    The second one runs in a thread of its own, with `single_thread` and in inference mode; the caller must run in
+    The second one runs in a thread of its own, with one torch thread and in inference mode; the caller must run in
     these modes too. An exception of the first function, else of the second, is raised after both ended.
     """
     with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(single_thread()(torch.inference_mode()(second)))
+        future = executor.submit(torch_threads(1)(torch.inference_mode()(second)))
         return first(), future.result()

@@ -1,11 +1,13 @@
-"""Episodes as small mp4 files with all views side by side."""
+"""Images of episodes: a small mp4 with all views side by side, or a contact sheet with one captioned row per item."""
 
+import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Episode, Frames
@@ -13,6 +15,8 @@ from embodied_rm.types import Episode, Frames
 CLIP_HEIGHT_PX = 192  # smaller images are enlarged, because H.264 stores color at half resolution
 GAP_PX = 4  # gap between two views, in pixels
 H264_QUANTIZER = 26
+LINE_HEIGHT_PX = 28  # height of a line of text
+TEXT_COLOR, BACKGROUND_COLOR = (30, 30, 30), (255, 255, 255)
 
 
 def encode_episode(episode: Episode) -> bytes:
@@ -51,3 +55,30 @@ def _resize(frames: Frames) -> Frames:
     if size == (width, height):
         return frames
     return np.stack([np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC)) for frame in frames])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContactSheetRow:
+    """Images of one item from several views."""
+
+    caption: str
+    views: Mapping[str, Frames]  # view -> uint8 [H, W, 3], of one size, the same views in every row
+
+
+def draw_contact_sheet(rows: Sequence[ContactSheetRow]) -> bytes:
+    """Draw the rows as a png, with the view names at the top."""
+    first_image = next(iter(rows[0].views.values()))
+    height, width = first_image.shape[0] + GAP_PX, first_image.shape[1] + GAP_PX
+    size = (GAP_PX + width * len(rows[0].views), LINE_HEIGHT_PX + (LINE_HEIGHT_PX + height) * len(rows))
+    sheet = Image.new("RGB", size, BACKGROUND_COLOR)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=LINE_HEIGHT_PX // 2)
+    for column, name in enumerate(rows[0].views):
+        draw.text((GAP_PX + column * width, LINE_HEIGHT_PX // 4), name, TEXT_COLOR, font)
+    for index, row in enumerate(rows):
+        top = LINE_HEIGHT_PX + index * (LINE_HEIGHT_PX + height)
+        draw.text((GAP_PX, top + LINE_HEIGHT_PX // 4), row.caption, TEXT_COLOR, font)
+        for column, image in enumerate(row.views.values()):
+            sheet.paste(Image.fromarray(np.ascontiguousarray(image)), (GAP_PX + column * width, top + LINE_HEIGHT_PX))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "png")
+    return buffer.getvalue()
