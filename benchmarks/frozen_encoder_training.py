@@ -27,6 +27,7 @@ from embodied_rm.training import TrainConfig, make_net, prepare_batch
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import training_forward
+from embodied_rm.training.objective import all_loss_terms, sum_loss_terms
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask
 
