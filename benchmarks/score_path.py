@@ -1,30 +1,29 @@
-"""Length of the path from a frame to its reward: python benchmarks/score_path.py
+"""Length of the path from a stored video to its progress: python benchmarks/score_path.py
 
-Counts the files and functions of embodied_rm that are entered after a warm-up, each once: by `model.score` on frames,
-and by what `embodied-rm score` does with a folder of one clip: open, decode, score, write, without plots and videos.
-Child processes, such as the decoder, are not counted.
+Counts the files and functions of embodied_rm that frames pass: a function counts if one of its arguments holds an array
+or tensor. Measured on `open_dataset` of an mp4 and `model.score` of its episode. The child process that decodes is not
+counted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
+import torch
 
 import embodied_rm
-from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.video.files import write_video
-from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.score import ScoreConfig, score
 
 PACKAGE_DIR = Path(embodied_rm.__file__).parent
 MAX_FILES, MAX_FUNCTIONS = 20, 40
+MIN_ARRAY_SIZE = 8  # entries; smaller arrays are shapes and times
 NUM_FRAMES, IMAGE_SIDE_PX, FPS = 8, 64, 10.0
 INSTRUCTION = "open the drawer"
 
@@ -32,34 +31,42 @@ Function = tuple[str, str]
 """(file, qualified name) of a function of the package."""
 
 
-def find_entered_functions(call: Callable[[], object]) -> set[Function]:
-    """Return the functions that a call enters, in any thread; a nested function counts as the one around it."""
-    entered: set[Function] = set()
+def holds_array(value: object, depth: int = 0) -> bool:
+    """Whether a value is an array or tensor, or a container or dataclass with one, up to two levels deep."""
+    if isinstance(value, np.ndarray):
+        return value.size >= MIN_ARRAY_SIZE
+    if isinstance(value, torch.Tensor):
+        return value.numel() >= MIN_ARRAY_SIZE
+    if depth > 2 or isinstance(value, torch.nn.Module):
+        return False
+    if isinstance(value, dict):
+        return any(holds_array(item, depth + 1) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_array(item, depth + 1) for item in value)
+    if dataclasses.is_dataclass(value):
+        return any(holds_array(getattr(value, item.name), depth + 1) for item in dataclasses.fields(value))
+    return False
+
+
+def find_functions(call: Callable[[], object]) -> list[Function]:
+    """Return the functions that frames pass in a call, in order; a nested function counts as the one around it."""
+    passed: dict[Function, None] = {}
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(PACKAGE_DIR):
-            entered.add((str(path.relative_to(PACKAGE_DIR)), frame.f_code.co_qualname.split(".<locals>")[0]))
+        code = frame.f_code
+        path = Path(code.co_filename)
+        if event != "call" or not path.is_relative_to(PACKAGE_DIR):
+            return
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if any(holds_array(frame.f_locals.get(name)) for name in names if name != "self"):
+            passed.setdefault((str(path.relative_to(PACKAGE_DIR)), code.co_qualname.split(".<locals>")[0]))
 
-    threading.setprofile(record)
     sys.setprofile(record)
     try:
         call()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)
-    return entered
-
-
-def log_counts(title: str, entered: set[Function]) -> None:
-    """Print the counts with their limits, and the functions of each file."""
-    files = sorted({file for file, _ in entered})
-    logging.info(
-        "%s: %d files (at most %d), %d functions (at most %d)",
-        *(title, len(files), MAX_FILES, len(entered), MAX_FUNCTIONS),
-    )
-    for file in files:
-        logging.info("  %s: %s", file, ", ".join(sorted(name for path, name in entered if path == file)))
+    return list(passed)
 
 
 def main() -> None:
@@ -68,20 +75,20 @@ def main() -> None:
     view = (model.input_spec.views or ("front",))[0]
     shape = (NUM_FRAMES, IMAGE_SIDE_PX, IMAGE_SIDE_PX, 3)
     frames = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
-    model.score(frames, INSTRUCTION)
-    log_counts("model.score(frames, instruction)", find_entered_functions(lambda: model.score(frames, INSTRUCTION)))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        clip_dir = folder / "clip"
-        clip_dir.mkdir()
-        write_video(clip_dir / f"{view}.mp4", frames, FPS)
+    with tempfile.TemporaryDirectory() as folder:
+        write_video(Path(folder) / f"{view}.mp4", frames, FPS)
 
-        def score_clip(out: str) -> None:
-            config, run = ScoreConfig(plots=False, videos=False), RunFolder.open(folder / out)
-            score(model.net, open_dataset(clip_dir, INSTRUCTION), config, run, NullReporter())
+        def score_video() -> None:
+            (episode,) = embodied_rm.open_dataset(folder, instruction=INSTRUCTION)
+            model.score(episode.views, episode.instruction)
 
-        score_clip("warmup")
-        log_counts("scoring of a folder of one clip", find_entered_functions(lambda: score_clip("out")))
+        score_video()
+        functions = find_functions(score_video)
+    num_files = len({file for file, _ in functions})
+    for file, name in functions:
+        logging.info("%s: %s", file, name)
+    logging.info("%d files, at most %d", num_files, MAX_FILES)
+    logging.info("%d functions, at most %d", len(functions), MAX_FUNCTIONS)
 
 
 if __name__ == "__main__":

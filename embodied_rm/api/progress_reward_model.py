@@ -74,8 +74,9 @@ class ProgressRewardModel:
             UserError: For frames, an instruction, views or a rule that do not fit.
         """
         RewardConfig(success_threshold=success_threshold, success_patience=success_patience)  # checks both
-        episode = self._prepare(frames, instruction)
-        goals = None if goal is None else [self._prepare(goal, instruction)]
+        known_views = self.input_spec.views
+        episode = self._resize(clip_episode(frames, instruction, known_views))
+        goals = None if goal is None else [self._resize(clip_episode(goal, instruction, known_views))]
         references = None if demonstration is None else [self._resize(demonstration)]
         (output,) = score_episodes(self.net, [episode], goals, references)
         return ClipOutput(**vars(output), done=done_frames(output, success_threshold, success_patience))
@@ -142,9 +143,6 @@ class ProgressRewardModel:
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
         """Score one new frame set per episode; see `RewardModel.step`."""
         return self.net.step(state, views)
-
-    def _prepare(self, frames: FrameInput, instruction: str) -> Episode:
-        return self._resize(clip_episode(frames, instruction, self.input_spec.views))
 
     def _resize(self, episode: Episode) -> Episode:
         """The episode with the views that the model knows, at its image size."""
