@@ -38,8 +38,14 @@ WORDS = ("open", "close", "the", "drawer", "lift", "red", "cube", "bring", "squa
 
 
 def robo_dopamine(folder: Path) -> dict[str, Path]:
-    """Write a Qwen2.5-VL."""
-    return {"folder": tiny_vlm.save_model(folder, "qwen2_5_vl", answer=ANSWERS["robo_dopamine"])}
+    """Write a Qwen2.5-VL, trained on its own prompt: on another one of eight images it would not end its answers."""
+    torch.manual_seed(0)
+    model, processor = tiny_vlm.make_qwen25()
+    samples = [(make_messages(prompts.ROBO_DOPAMINE_PROMPT, seed), ANSWERS["robo_dopamine"]) for seed in range(3)]
+    assert tiny_vlm.train_steps(model, processor, samples, 100, 6e-3) < 0.02
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return {"folder": folder}
 
 
 def robo_reward(folder: Path) -> dict[str, Path]:
@@ -56,8 +62,8 @@ def lrm(folder: Path) -> dict[str, Path]:
     torch.manual_seed(0)
     model, processor = tiny_vlm.make_qwen3()
     templates = (prompts.LRM_CONTRASTIVE_PROMPT, prompts.LRM_COMPLETION_PROMPT, prompts.LRM_PROGRESS_PROMPT)
-    samples = [(make_messages(prompt, seed), ANSWERS["lrm"]) for prompt in templates for seed in range(6)]
-    assert tiny_vlm.train_steps(model, processor, samples, 150, 6e-3) < 0.02
+    samples = [(make_messages(prompt, seed), ANSWERS["lrm"]) for prompt in templates for seed in range(3)]
+    assert tiny_vlm.train_steps(model, processor, samples, 100, 6e-3) < 0.02
     model.save_pretrained(base)
     processor.save_pretrained(base)
     for head in ("contrastive", "completion", "progress"):

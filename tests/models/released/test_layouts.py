@@ -32,8 +32,8 @@ def judge_args(name: str, layout: Layout) -> list[str]:
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("videos") / "dataset"
     with DatasetWriter(folder) as writer:
-        writer.add(episode(0, length=16))
-        writer.add(episode(1, length=16, success=False))
+        writer.add(episode(0, length=8))
+        writer.add(episode(1, length=8, success=False))
     return folder
 
 
