@@ -44,7 +44,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n logical --dist loadfile
+	$(BIN)/pytest -n logical --dist worksteal
 
 docs: .venv/installed-dev  ## the documentation site: site/
 	$(BIN)/mkdocs build --strict --quiet
