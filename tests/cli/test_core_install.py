@@ -54,7 +54,7 @@ model = erm.load_reward_model(sys.argv[2] + "/train")
 assert 0 <= model.evaluate(data)["reward_model"]["mae"] <= 1
 env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
 env = erm.LearnedReward(env, model, instruction=data[0].instruction, get_frames=lambda env, *rest: dict.fromkeys(
-    model.view_names, np.zeros((1, 32, 32, 3), np.uint8)))
+    model.input_spec.views, np.zeros((1, 32, 32, 3), np.uint8)))
 env.reset(seed=0)
 assert np.isfinite(env.step(env.action_space.sample())[1])
 """
