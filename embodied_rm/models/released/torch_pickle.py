@@ -1,16 +1,19 @@
 """Read weights from a file of `torch.save` without executing its content.
 
-Such a file is a zip archive with a pickle and the raw bytes of tensors. The opcodes of the pickle are interpreted here.
-They can only create containers, numbers, text and tensors. Every other object becomes an `UnresolvedObject`.
+Such a file has a pickle and the raw bytes of tensors, in a zip archive or, before torch 1.6, one after the other. The
+opcodes of the pickle are interpreted here. They can only create containers, numbers, text and tensors. Every other
+object becomes an `UnresolvedObject`.
 """
 
 import math
+import os
 import pickletools
+import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +32,7 @@ STORAGE_DTYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
+LEGACY_MAGIC, LEGACY_VERSION = 0x1950A86A20F9469CFC6C, 1001
 MAX_PICKLE_BYTES = 64 * 2**20  # maximum size of the pickle, which holds names and shapes but no weights
 
 
@@ -37,6 +41,19 @@ class GlobalName(NamedTuple):
 
     module: str
     name: str
+
+
+class StorageId(NamedTuple):
+    """A storage that a pickle refers to."""
+
+    key: str
+    dtype: torch.dtype
+    num_elements: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the storage."""
+        return self.num_elements * self.dtype.itemsize
 
 
 @dataclass
@@ -63,75 +80,118 @@ class _PickleMachine:
 
 
 def read_torch_file(path: Path) -> Any:
-    """Read the object in a file of `torch.save`, in the zip format of torch 1.6 or later.
+    """Read the object in a file of `torch.save`: the zip format, or the one from before torch 1.6.
 
     Returns containers of tensors, numbers and text; other objects are `UnresolvedObject`. `CheckpointError` if the
     file cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _ArchiveReader(archive).read()
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return _read_archive(archive)
+        with path.open("rb") as file:
+            return _read_legacy(file)
     except (OSError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path}: not a file of torch.save, or one from before torch 1.6 ({error})") from None
+        raise CheckpointError(f"{path}: not a file of torch.save ({error})") from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"{path}: cannot be read without executing its content ({error!r})") from None
 
 
-class _ArchiveReader:
-    """Interpreter of the pickle in one archive."""
+def _read_archive(archive: zipfile.ZipFile) -> Any:
+    (pickle_path,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+    root = pickle_path.removesuffix("data.pkl")
+    if archive.getinfo(pickle_path).file_size > MAX_PICKLE_BYTES:
+        raise ValueError(f"its pickle is longer than {MAX_PICKLE_BYTES} bytes")
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive, self._machine = archive, _PickleMachine()
-        (pickle_path,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-        self._root, self._pickle_path = pickle_path.removesuffix("data.pkl"), pickle_path
+    def read_storage(storage: StorageId) -> bytes:
+        if "/" in storage.key or ".." in storage.key:
+            raise ValueError(f"storage {storage.key!r}")
+        if archive.getinfo(f"{root}data/{storage.key}").compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"storage {storage.key} is compressed, unlike those of torch.save")
+        return archive.read(f"{root}data/{storage.key}")
 
-    def read(self) -> Any:
-        if self._archive.getinfo(self._pickle_path).file_size > MAX_PICKLE_BYTES:
-            raise ValueError(f"its pickle is longer than {MAX_PICKLE_BYTES} bytes")
-        for opcode, argument, _ in pickletools.genops(self._archive.read(self._pickle_path)):
-            if opcode.name == "STOP":
-                break
-            self._execute(opcode.name, argument)
-        return self._machine.stack.pop()
+    return _run_pickle(archive.read(pickle_path), read_storage)
 
-    def _execute(self, name: str, argument: Any) -> None:
-        machine = self._machine
-        if name in PUSH_OPCODES:
-            machine.stack.append(argument if PUSH_OPCODES[name] is None else PUSH_OPCODES[name]())  # type: ignore[misc]
-        elif name in ("PROTO", "FRAME"):
-            return
-        elif name == "MARK":
-            machine.marks.append(len(machine.stack))
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            machine.memo[argument] = machine.stack[-1]
-        elif name == "MEMOIZE":
-            machine.memo[len(machine.memo)] = machine.stack[-1]
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            machine.stack.append(machine.memo[argument])
-        elif name == "GLOBAL":
-            machine.stack.append(GlobalName(*argument.split(" ", 1)))
-        elif name in OPCODE_HANDLERS:
-            OPCODE_HANDLERS[name](machine)
-        elif name == "BINPERSID":
-            machine.stack.append(self._load_storage(machine.stack.pop()))
-        elif name in ("REDUCE", "NEWOBJ"):
-            arguments, function = machine.stack.pop(), machine.stack.pop()
-            machine.stack.append(_call(function, arguments))
+
+def _read_legacy(file: BinaryIO) -> Any:
+    """Read four pickles (magic number, version, machine, object), the keys of the storages, and their numbers.
+
+    The object is built twice: once to learn the types of the storages, which follow it, and once with their numbers.
+    """
+    if (magic := _run_pickle(file)) != LEGACY_MAGIC or _run_pickle(file) != LEGACY_VERSION:
+        raise ValueError(f"magic number {magic!r}")
+    if not _run_pickle(file)["little_endian"]:
+        raise ValueError("it was written on a big-endian machine")
+    start, file_bytes, storages = file.tell(), os.fstat(file.fileno()).st_size, dict[str, StorageId]()
+
+    def note_storage(storage: StorageId) -> bytes:
+        storages[storage.key] = storage
+        if sum(known.num_bytes for known in storages.values()) > file_bytes:
+            raise ValueError(f"its storages are longer than its {file_bytes} bytes")
+        return bytes(storage.num_bytes)
+
+    _run_pickle(file, note_storage)
+    numbers: dict[str, bytes] = {}
+    for key in _run_pickle(file):
+        (count,) = struct.unpack("<q", file.read(8))
+        if count * storages[key].dtype.itemsize != storages[key].num_bytes:
+            raise ValueError(f"storage {key} has {count} numbers, not {storages[key].num_elements}")
+        numbers[key] = file.read(storages[key].num_bytes)
+    file.seek(start)
+    return _run_pickle(file, lambda storage: numbers[storage.key])
+
+
+def _no_storage(storage: StorageId) -> bytes:
+    raise ValueError(f"storage {storage.key} outside of the object")
+
+
+def _run_pickle(pickle: bytes | BinaryIO, read_storage: Callable[[StorageId], bytes] = _no_storage) -> Any:
+    """Interpret a pickle up to its end; `read_storage` returns the bytes of a storage."""
+    machine = _PickleMachine()
+    for opcode, argument, _ in pickletools.genops(pickle):
+        if opcode.name == "STOP":
+            break
+        if opcode.name == "BINPERSID":
+            machine.stack.append(_load_storage(machine.stack.pop(), read_storage))
         else:
-            raise ValueError(f"opcode {name}")
+            _execute(machine, opcode.name, argument)
+    return machine.stack.pop()
 
-    def _load_storage(self, persistent_id: tuple[Any, ...]) -> Tensor:
-        """Return all numbers of a storage, flat."""
-        kind, (_, name), key, _, num_elements = persistent_id
-        if kind != "storage" or "/" in str(key) or ".." in str(key):
-            raise ValueError(f"storage {persistent_id!r}")
-        if self._archive.getinfo(f"{self._root}data/{key}").compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"storage {key} is compressed, unlike those of torch.save")
-        raw = self._archive.read(f"{self._root}data/{key}")
-        dtype = STORAGE_DTYPES[name]
-        if len(raw) != num_elements * dtype.itemsize:
-            raise ValueError(f"storage {key} has {len(raw)} bytes, not {num_elements} numbers")
-        return torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.zeros(0, dtype=dtype)
+
+def _execute(machine: _PickleMachine, name: str, argument: Any) -> None:
+    if name in PUSH_OPCODES:
+        machine.stack.append(argument if PUSH_OPCODES[name] is None else PUSH_OPCODES[name]())  # type: ignore[misc]
+    elif name in ("PROTO", "FRAME"):
+        return
+    elif name == "MARK":
+        machine.marks.append(len(machine.stack))
+    elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+        machine.memo[argument] = machine.stack[-1]
+    elif name == "MEMOIZE":
+        machine.memo[len(machine.memo)] = machine.stack[-1]
+    elif name in ("BINGET", "LONG_BINGET", "GET"):
+        machine.stack.append(machine.memo[argument])
+    elif name == "GLOBAL":
+        machine.stack.append(GlobalName(*argument.split(" ", 1)))
+    elif name in OPCODE_HANDLERS:
+        OPCODE_HANDLERS[name](machine)
+    elif name in ("REDUCE", "NEWOBJ"):
+        arguments, function = machine.stack.pop(), machine.stack.pop()
+        machine.stack.append(_call(function, arguments))
+    else:
+        raise ValueError(f"opcode {name}")
+
+
+def _load_storage(persistent_id: tuple[Any, ...], read_storage: Callable[[StorageId], bytes]) -> Tensor:
+    """Return all numbers of a storage, flat."""
+    kind, (_, type_name), key, _, num_elements = persistent_id[:5]
+    if kind != "storage" or any(part is not None for part in persistent_id[5:]):
+        raise ValueError(f"storage {persistent_id!r}")
+    storage = StorageId(str(key), STORAGE_DTYPES[type_name], num_elements)
+    raw = read_storage(storage)
+    if len(raw) != storage.num_bytes:
+        raise ValueError(f"storage {key} has {len(raw)} bytes, not {num_elements} numbers")
+    return torch.frombuffer(bytearray(raw), dtype=storage.dtype) if raw else torch.zeros(0, dtype=storage.dtype)
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> Any:

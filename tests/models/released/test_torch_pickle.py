@@ -18,13 +18,16 @@ from torch import nn
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.released.torch_pickle import GlobalName, UnresolvedObject, read_torch_file
 
+zip_and_legacy = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
 
-def save(path: Path, value: object) -> Path:
-    torch.save(value, path)
+
+def save(path: Path, value: object, zipped: bool = True) -> Path:
+    torch.save(value, path, _use_new_zipfile_serialization=zipped)
     return path
 
 
-def test_checkpoint_is_read_exactly(tmp_path: Path) -> None:
+@zip_and_legacy
+def test_checkpoint_is_read_exactly(tmp_path: Path, zipped: bool) -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(net.parameters())
     net(torch.randn(5, 3)).sum().backward()
@@ -37,7 +40,7 @@ def test_checkpoint_is_read_exactly(tmp_path: Path) -> None:
         "epoch": 19,
         "name": "café",
     }
-    read = read_torch_file(save(tmp_path / "a.pth", checkpoint))
+    read = read_torch_file(save(tmp_path / "a.pth", checkpoint, zipped))
     for name, tensor in net.state_dict().items():
         assert read["net"][name].dtype == tensor.dtype and torch.equal(read["net"][name], tensor), name
     exp_avg = optimizer.state_dict()["state"][0]["exp_avg"]
@@ -46,12 +49,14 @@ def test_checkpoint_is_read_exactly(tmp_path: Path) -> None:
     assert read["args"] == UnresolvedObject(global_name=GlobalName("argparse", "Namespace"), state=vars(args))
 
 
-@given(st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]))
-def test_all_dtypes_and_tensor_views_are_read(dtype: torch.dtype) -> None:
+@given(
+    st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]), st.booleans()
+)
+def test_all_dtypes_and_tensor_views_are_read(dtype: torch.dtype, zipped: bool) -> None:
     base = torch.arange(24).reshape(4, 6).to(dtype)
     tensors = [base, base.t(), base[1:3, ::2], base[0, 0], base[:0]]
     buffer = io.BytesIO()
-    torch.save(tensors, buffer)
+    torch.save(tensors, buffer, _use_new_zipfile_serialization=zipped)
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"numbers_{os.getpid()}.pth"
     path.write_bytes(buffer.getvalue())
     for read, expected in zip(read_torch_file(path), tensors, strict=True):
@@ -131,9 +136,21 @@ def test_random_bytes_raise_no_other_error(pickled: bytes) -> None:
         return
 
 
-def test_file_that_is_no_archive_is_rejected(tmp_path: Path) -> None:
+def test_legacy_functions_are_not_called_and_damage_is_rejected(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pth", {"net": torch.ones(64), "evil": MaliciousObject(tmp_path / "ran")}, zipped=False)
+    read = read_torch_file(path)
+    assert not (tmp_path / "ran").exists() and read["evil"].global_name == GlobalName("posix", "mkdir")
+    content = path.read_bytes()
+    forty_billion = (64).to_bytes(1, "little"), b"\x8a\x05\0\0\0\0\x0a"  # a storage that is longer than the file
+    for damaged in (content[:-8], content[:100], content.replace(b"K" + forty_billion[0], forty_billion[1], 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"a\.pth: cannot be read without executing"):
+            read_torch_file(path)
+
+
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.pth").write_bytes(b"\x80\x02K\x01.")
-    with pytest.raises(CheckpointError, match=r"not a file of torch\.save, or one from before"):
+    with pytest.raises(CheckpointError, match=r"cannot be read without .*magic number 1"):
         read_torch_file(tmp_path / "a.pth")
     with pytest.raises(CheckpointError, match="not a file"):
         read_torch_file(tmp_path / "none.pth")
