@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.evaluate import (
-    PredictionSet,
-    actor_tau,
-    assign_goal_rows,
-    concat_predictions,
-    evaluate,
-    predict_baseline,
-    predict_episodes,
-    reverse_episode,
-)
-from embodied_rm.evaluate.evaluation import oracle
+from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes, reverse_episode
+from embodied_rm.evaluate.evaluation import oracle, predict_baseline
+from embodied_rm.evaluate.goal_images import assign_goal_rows
+from embodied_rm.evaluate.progress_metrics import actor_tau
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.models.reward_model import Capabilities

@@ -1,30 +1,18 @@
 """Evaluate a reward model against annotations: order, error, success and subtasks, with baselines without images."""
 
-from embodied_rm.evaluate.evaluation import (
-    GroundTruth,
-    baseline_tables,
-    evaluate,
-    ground_truths,
-    model_table,
-    predict_baseline,
-)
-from embodied_rm.evaluate.goal_images import assign_goal_rows
+from embodied_rm.evaluate.evaluation import GroundTruth, baseline_tables, evaluate, ground_truths, model_table
 from embodied_rm.evaluate.predictions import PredictionSet, concat_predictions, predict_episodes, reverse_episode
-from embodied_rm.evaluate.progress_metrics import actor_tau
 from embodied_rm.evaluate.success_metrics import errors_and_uncertainties, uncertainty_table
 
 __all__ = [
     "GroundTruth",
     "PredictionSet",
-    "actor_tau",
-    "assign_goal_rows",
     "baseline_tables",
     "concat_predictions",
     "errors_and_uncertainties",
     "evaluate",
     "ground_truths",
     "model_table",
-    "predict_baseline",
     "predict_episodes",
     "reverse_episode",
     "uncertainty_table",

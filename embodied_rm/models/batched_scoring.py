@@ -12,7 +12,7 @@ from embodied_rm.models.ood import inflate_uncertainty
 from embodied_rm.models.potential_fusion import FusedPotential, fuse_perspectives
 from embodied_rm.models.progress_net import ProgressNet, inference_context
 from embodied_rm.models.progress_net_state import ProgressNetState
-from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.types import RewardOutput, Views
 
 

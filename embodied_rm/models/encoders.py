@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.models.clip_builder import build_clip
+from embodied_rm.models.open_clip_config import build_clip
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Episode, Frames
 

@@ -10,9 +10,8 @@ from open_clip.factory import load_checkpoint
 from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.hub_download import download_repository
-from embodied_rm.models.clip_builder import build_clip
 from embodied_rm.models.encoders import EncoderConfig
-from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, check_open_clip_config
+from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, build_clip, check_open_clip_config
 from embodied_rm.models.transformers_towers import TEXT_ARCHITECTURES, TransformersTowers, load_towers, pixel_statistics
 
 CONFIG_FILE = "open_clip_config.json"

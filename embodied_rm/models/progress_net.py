@@ -20,8 +20,13 @@ from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.ood import EmbeddingDistribution, inflate_uncertainty
 from embodied_rm.models.progress_net_state import ProgressNetState
 from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, check_reset, check_step
-from embodied_rm.models.view_consistency import MIN_VIEWS_LEAVE_ONE_OUT, leave_one_out_success, visible_views
-from embodied_rm.models.view_fusion import ViewFusion, ViewToken
+from embodied_rm.models.view_fusion import (
+    MIN_VIEWS_LEAVE_ONE_OUT,
+    ViewFusion,
+    ViewToken,
+    leave_one_out_success,
+    visible_views,
+)
 from embodied_rm.types import Episode, RewardOutput, Views
 
 BLANK_HINT = "; an image of a single color counts as absent"

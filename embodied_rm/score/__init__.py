@@ -7,11 +7,10 @@ from embodied_rm.score.corpus import score, score_corpus
 from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.score.scorer import Scorer, read_episodes_for
 from embodied_rm.score.shards import CorpusScores
-from embodied_rm.score.visualize import CURVE_SIZE_PX, plot_series
+from embodied_rm.score.visualize import plot_series
 from embodied_rm.score.write_scores import TABLE_FILE
 
 __all__ = [
-    "CURVE_SIZE_PX",
     "TABLE_FILE",
     "CorpusScores",
     "ScoreConfig",

@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from embodied_rm.command import Command, to_base_config
-from embodied_rm.data.record_wrapper import RecordEpisodes
+from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.distributed import DistContext, init_distributed
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest

@@ -1,7 +1,7 @@
 """Training of reward models on labeled episodes."""
 
-from embodied_rm.training.fitting import TRAIN_STATE_DIR, Execution, check_streamable, fit, make_forward, make_net
-from embodied_rm.training.loop import learning_rate_factor, prepare_batch
+from embodied_rm.training.fitting import TRAIN_STATE_DIR, Execution, check_streamable, fit, make_net
+from embodied_rm.training.loop import prepare_batch
 from embodied_rm.training.run_training import CHECKPOINT_DIR, train
 from embodied_rm.training.train_config import TrainConfig
 
@@ -12,8 +12,6 @@ __all__ = [
     "TrainConfig",
     "check_streamable",
     "fit",
-    "learning_rate_factor",
-    "make_forward",
     "make_net",
     "prepare_batch",
     "train",

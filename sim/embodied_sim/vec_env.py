@@ -15,10 +15,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from embodied_sim import snapshot as snapshots
-from embodied_sim.action_delay import ActionDelay
 from embodied_sim.arm import ACTION_DIM, ArmController
 from embodied_sim.backends import make_backend
-from embodied_sim.control import CONTROL_HZ, SUBSTEPS_PER_STEP, FloatArray
+from embodied_sim.control import CONTROL_HZ, SUBSTEPS_PER_STEP, ActionDelay, FloatArray
 from embodied_sim.divergence import write_divergence
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.env_config import VIEW_NAMES, VecEnvConfig

@@ -11,12 +11,13 @@ import pytest
 import readers
 from readers import GOALS, PHRASINGS, PerfectModel, trial, trials
 
-from embodied_rm.audit import AUDIT_CASES, AuditDataset, AuditResult, AuditRewardConfig, audit
+from embodied_rm.audit import AuditResult, AuditRewardConfig, audit
+from embodied_rm.audit.cases import AUDIT_CASES
 from embodied_rm.audit.image_perturbations import inset_goal_image
 from embodied_rm.audit.instruction_perturbations import another_goal, another_task, paraphrase_instruction
 from embodied_rm.audit.runner import score_trials
 from embodied_rm.audit.temporal_perturbations import hover, loop, reverse, triangle_wave
-from embodied_rm.audit.test_set import AuditClip
+from embodied_rm.audit.test_set import AuditClip, AuditDataset
 from embodied_rm.client.episode_reward import score_mask
 from embodied_rm.errors import DataError
 from embodied_rm.models.scoring import score_episodes

@@ -10,7 +10,7 @@ import pytest
 from counting_env import CountingEnv, timestep_number
 from painted_frames import read_numbers
 
-from embodied_rm.data.record_wrapper import RecordEpisodes
+from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode
 

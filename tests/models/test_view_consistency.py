@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from embodied_rm.models import progress_net
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.view_consistency import leave_one_out_success, visible_views
+from embodied_rm.models.view_fusion import leave_one_out_success, visible_views
 from embodied_rm.types import Views
 
 NAMES = ("front", "side", "wrist")

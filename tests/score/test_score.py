@@ -18,7 +18,8 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.score import CURVE_SIZE_PX, TABLE_FILE, ScoreConfig, read_episodes_for, score
+from embodied_rm.score import TABLE_FILE, ScoreConfig, read_episodes_for, score
+from embodied_rm.score.visualize import CURVE_SIZE_PX
 from embodied_rm.training import TrainConfig, make_net
 from embodied_rm.types import Episode, Views
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from embodied_sim.action_delay import ActionDelay
+from embodied_sim.control import ActionDelay
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.sim_errors import SimError

@@ -28,9 +28,10 @@ from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.logs.event_file import EVENT_FILE_PREFIX
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import resize_episode
-from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_forward, make_net, prepare_batch
+from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_net, prepare_batch
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.fitting import make_forward
 from embodied_rm.training.forward import microbatch_forwards, training_forward
 
 STEPS = 12

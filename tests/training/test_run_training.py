@@ -20,18 +20,11 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.training import (
-    CHECKPOINT_DIR,
-    TRAIN_STATE_DIR,
-    TrainConfig,
-    learning_rate_factor,
-    make_net,
-    prepare_batch,
-    train,
-)
+from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_net, prepare_batch, train
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import training_forward
+from embodied_rm.training.loop import learning_rate_factor
 from embodied_rm.training.train_state import TrainState
 
 QUICK = TrainConfig(

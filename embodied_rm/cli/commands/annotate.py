@@ -14,7 +14,7 @@ from embodied_rm.data.annotation import Annotation
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import open_annotations
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.datasets import load_dataset
+from embodied_rm.experiments.load import load_dataset
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import resolve_dataset

@@ -14,7 +14,7 @@ from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckFailedError, DataError
-from embodied_rm.experiments.datasets import report_issues
+from embodied_rm.experiments.load import report_issues
 from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.paths import resolve_dataset
 from embodied_rm.report import EpisodePanel, Report, ReportTable, write_report

@@ -16,8 +16,7 @@ from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate.goal_images import read_goal_episode
-from embodied_rm.experiments.datasets import load_dataset, report_issues
-from embodied_rm.experiments.load import load_model_or_judge
+from embodied_rm.experiments.load import load_dataset, load_model_or_judge, report_issues
 from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest

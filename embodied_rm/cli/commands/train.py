@@ -12,8 +12,7 @@ from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.datasets import load_dataset, read_valid_episodes
-from embodied_rm.experiments.load import load_net
+from embodied_rm.experiments.load import load_dataset, load_net, read_valid_episodes
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
 from embodied_rm.training import Execution, TrainConfig, check_streamable, train

@@ -21,7 +21,7 @@ from embodied_rm.models.reward_model import (
     check_step,
     make_plain_output,
 )
-from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.types import RewardOutput, Views
 
 

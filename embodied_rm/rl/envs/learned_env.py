@@ -11,7 +11,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
-from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.transitions import FloatArray
 from embodied_rm.rl.envs.reward_env import RewardEnv
