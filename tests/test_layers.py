@@ -43,7 +43,7 @@ ARROWS = {
     "rewards": BASIC | {"client", "labels", "plugins"},
     "models": BASIC | {"checkpoint_io", "hub_download", "labels", "plugins", "client"},
     "rl": BASIC
-    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_consistency"}
+    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
     | {"client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
     "serve": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.self_test"}
