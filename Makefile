@@ -1,12 +1,12 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint long labels refinement lerobot real test docs bench clean
+.PHONY: help install client demo demo-full checkpoint long labels refinement lerobot real test docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
-# A package index with CPU builds of torch, if the default one has CUDA builds only (see README, "Install").
+# A package index with CPU builds of torch, if the default one has CUDA builds only.
 TORCH_INDEX ?=
 # A folder with the recordings episode_001 (annotated) and episode_002.
 DATA ?= ../shared/data/real_bimanual
@@ -171,5 +171,5 @@ install: .venv/installed  ## only create .venv with the pinned packages
 	@touch $@
 
 clean:  ## remove the virtual environment, caches and built files; runs/ stays
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build site embodied_rm/client/build embodied_rm/client/*.egg-info dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

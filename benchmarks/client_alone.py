@@ -25,7 +25,7 @@ url = sys.argv[1]
 SHAPING, INSTRUCTION = ShapingConfig(gamma=0.99), "hold the pole up"
 with RewardClient(url) as client:
     env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync", render_mode="rgb_array")
-    env = LearnedReward(env, client, SHAPING, views=frames_from_render(), instructions=INSTRUCTION)
+    env = LearnedReward(env, client, SHAPING, get_frames=frames_from_render(), instructions=INSTRUCTION)
     env.reset(seed=0)
     total, num_ended = 0.0, 0
     for _ in range(60):
@@ -34,7 +34,7 @@ with RewardClient(url) as client:
         total, num_ended = total + reward.sum(), num_ended + int((terminated | truncated).sum())
     env.close()
     single_env = gym.make("CartPole-v1", render_mode="rgb_array")
-    single_env = SingleLearnedReward(single_env, client, SHAPING, views=frames_from_render(), instruction=INSTRUCTION)
+    single_env = SingleLearnedReward(single_env, client, SHAPING, get_frames=frames_from_render(), instruction=INSTRUCTION)
     single_env.reset(seed=0)
     for _ in range(5):
         single_env.step(single_env.action_space.sample())

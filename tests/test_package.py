@@ -30,7 +30,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+            )
         else:
             shutil.copy(source, folder / "source" / name)
     options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
@@ -59,7 +61,8 @@ def test_the_wheel_carries_code_configs_and_assets(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for parent, package in ((ROOT, "embodied_rm"), (ROOT / "sim", "embodied_sim")):
         for path in (parent / package).rglob("*.*"):
-            if path.is_file() and "__pycache__" not in path.parts and path.name != "pyproject.toml":
+            built = any(part in ("__pycache__", "build") or part.endswith(".egg-info") for part in path.parts)
+            if path.is_file() and not built and path.name != "pyproject.toml":
                 assert str(path.relative_to(parent)) in inside, f"{path} is not in the wheel"
     for path in (ROOT / "configs").rglob("*.yaml"):
         assert f"embodied_rm/configs/{path.relative_to(ROOT / 'configs')}" in inside

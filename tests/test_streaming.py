@@ -208,7 +208,7 @@ def test_peak_memory_is_bounded_by_the_window(tmp_path: Path) -> None:
     peaks = {}
     for cache_gb in ("null", "0.012"):
         overrides = [f"data={folder}", f"out={tmp_path / cache_gb}", f"frame_cache_gb={cache_gb}", "image_size=[64,64]"]
-        overrides += ["batch_size=4", "frames_per_episode=3", "steps=80"]
+        overrides += ["batch_size=4", "frames_per_episode=3", "steps=30"]
         script = "import json, tracemalloc; from embodied_rm.cli.main import main; tracemalloc.start(); "
         script += f"main({['train', *overrides]!r}); print(json.dumps(tracemalloc.get_traced_memory()[1]))"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

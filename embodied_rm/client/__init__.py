@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
     from .episode_scorer import ShapingConfig
-    from .learned_reward import LearnedReward, SingleLearnedReward, frames_from_render
+    from .learned_reward import LearnedReward, SingleLearnedReward, frames_from_observation, frames_from_render
     from .reward_client import RewardClient
     from .wire import RewardPrediction
 
 MODULES = {
     "client_errors": ("EpisodeLostError", "OutOfOrderError", "ServiceError", "ServiceUnavailableError"),
     "episode_scorer": ("ShapingConfig",),
-    "learned_reward": ("LearnedReward", "SingleLearnedReward", "frames_from_render"),
+    "learned_reward": ("LearnedReward", "SingleLearnedReward", "frames_from_observation", "frames_from_render"),
     "reward_client": ("RewardClient",),
     "wire": ("RewardPrediction",),
 }
@@ -37,6 +37,7 @@ __all__ = [
     "ServiceUnavailableError",
     "ShapingConfig",
     "SingleLearnedReward",
+    "frames_from_observation",
     "frames_from_render",
 ]
 

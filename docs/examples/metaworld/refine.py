@@ -18,16 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from embodied_rm_client import LearnedReward, RewardClient, ShapingConfig
 from envs import MAX_EPISODE_STEPS, MetaWorldEnv, ResettingVecEnv, make_envs, render_views
 from episode_recorder import SUCCESS_HOLD_STEPS, EpisodeRecorder, write_instruction
 from metaworld.policies import ENV_POLICY_MAP
 from scene import ACTION_REPEAT, TASK_INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-
-from embodied_rm.client.episode_scorer import ShapingConfig
-from embodied_rm.client.learned_reward import LearnedReward
-from embodied_rm.client.reward_client import RewardClient
 
 GAMMA = 0.98
 INITIAL_HEURISTIC_COEF = 0.1
