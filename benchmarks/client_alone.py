@@ -34,7 +34,8 @@ with RewardClient(url) as client:
         total, num_ended = total + reward.sum(), num_ended + int((terminated | truncated).sum())
     env.close()
     single_env = gym.make("CartPole-v1", render_mode="rgb_array")
-    single_env = SingleLearnedReward(single_env, client, SHAPING, get_frames=frames_from_render(), instruction=INSTRUCTION)
+    frames = frames_from_render()
+    single_env = SingleLearnedReward(single_env, client, SHAPING, get_frames=frames, instruction=INSTRUCTION)
     single_env.reset(seed=0)
     for _ in range(5):
         single_env.step(single_env.action_space.sample())
