@@ -61,7 +61,7 @@ class RewardConfig:
             raise UserError(f"success_source=model {reason}: set success_source=simulator")
         if find_rule(self.rule).uses_success_prob:
             model_rules = {name: rule for name, rule in RULES.items() if rule.progress_source == "model"}
-            alternatives = ", ".join(name for name, rule in model_rules.items() if not rule.uses_success_prob)
+            alternatives = ", ".join(sorted(name for name, rule in model_rules.items() if not rule.uses_success_prob))
             raise UserError(f"rule={self.rule} {reason}: choose another rule: {alternatives}")
 
     @property

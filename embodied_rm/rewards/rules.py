@@ -109,5 +109,5 @@ def terminal_ordinal(transitions: Transitions, params: RewardParams) -> FloatArr
     return np.where(transitions.done, params.scale * score_to_reward(rubric_score(final_progress)), 0.0)
 
 
-# Registers its rules, after the ones above: messages list the rules in this order.
+# Registers its rules.
 from embodied_rm.rewards import episodic_rules as episodic_rules  # noqa: E402

@@ -252,7 +252,7 @@ class UndeclaredModel(NoSuccessModel):
     ("rule", "success", "message"),
     [
         ("shaped", "model", "set success_source=simulator"),
-        ("hold", "simulator", "rule=hold needs a reward model .* choose another rule: shaped, difference"),
+        ("hold", "simulator", "rule=hold needs a reward model .* choose another rule: blended, delta"),
         ("gated", "simulator", "rule=gated needs a reward model"),
     ],
 )
