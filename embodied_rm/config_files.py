@@ -54,14 +54,14 @@ def command_file(command: str) -> Path:
     if command not in plugin_commands():
         return config_dir() / f"{command}.yaml"
     module = plugin_commands()[command]
-    try:
-        spec = find_spec(module)
-    except ModuleNotFoundError:
-        spec = None
-    path = None if spec is None or spec.origin is None else Path(spec.origin).with_name(f"{command}.yaml")
-    if path is None or not path.is_file():
-        raise UserError(f"the command {command!r} needs the module {module} and {command}.yaml next to it")
-    return path
+    top, *parts = module.split(".")
+    # A top-level name is located without an import, which could take seconds: help and completion come here.
+    spec = find_spec(top)
+    if spec is not None and spec.origin is not None:
+        path = Path(spec.origin).parent.joinpath(*parts[:-1], f"{command}.yaml")
+        if path.is_file():
+            return path
+    raise UserError(f"the command {command!r} needs the module {module} and {command}.yaml next to it")
 
 
 def join_command_words(words: Sequence[str]) -> list[str]:

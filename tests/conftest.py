@@ -5,6 +5,7 @@ The environment variables are read when torch is imported.
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
@@ -13,3 +14,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def restore_task_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo registrations of tasks after the test; the built-in ones are registered before it."""
+    from embodied_sim import registry
+
+    registry.task_names()
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))

@@ -24,10 +24,7 @@ PAGE = (Path(__file__).resolve().parent.parent / "docs" / "bring_your_own.md").r
 TINY = ("env.num_envs=2", "env.image_size=32")
 
 
-@pytest.fixture(autouse=True)
-def restore_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo registrations after each test."""
-    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+pytestmark = pytest.mark.usefixtures("restore_task_registry")
 
 
 def save_task(folder: Path, text: str = TEMPLATE, name: str = "my_task.py") -> str:

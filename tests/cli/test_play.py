@@ -14,7 +14,6 @@ from read_video import read_frames
 from embodied_rm.cli.main import main
 from embodied_rm.report.episode_images import GAP_PX, LINE_HEIGHT_PX, ContactSheetRow, draw_contact_sheet, make_grid
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
-from embodied_sim import registry
 from embodied_sim.registry import find_task, task_names
 from embodied_sim.robots import ROBOTS
 from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
@@ -200,9 +199,8 @@ def test_a_divergence_file_runs_no_code(
     assert not Path("PWNED").exists()
 
 
-def test_a_divergence_of_a_custom_task_needs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task_names()  # registers the built-in tasks before the copy
-    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+@pytest.mark.usefixtures("restore_task_registry")
+def test_a_divergence_of_a_custom_task_needs_its_file(tmp_path: Path) -> None:
     source = Path(inspect.getfile(type(find_task("lift_cube")))).read_text()
     task_file = tmp_path / "my_task.py"
     task_file.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))

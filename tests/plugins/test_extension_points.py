@@ -89,6 +89,8 @@ def test_one_of_each_is_used_from_the_command_line(environment: dict[str, str], 
     assert json.loads((tmp_path / "refine" / "metrics.json").read_text())["tasks"]["my_lift"]
     overview = embodied_rm(environment, tmp_path, "--help")
     assert re.search(r"count-episodes +Count the episodes of a dataset", overview)
+    script = "import sys; from embodied_rm.cli.main import main; main(['--help']); assert 'my_robot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, capture_output=True)
     assert "dataset folder" in embodied_rm(environment, tmp_path, "count-episodes", "--help")
     embodied_rm(environment, tmp_path, "count-episodes", "data=demos/dataset", "out=count")
     assert json.loads((tmp_path / "count" / "metrics.json").read_text()) == {"episodes": 3}

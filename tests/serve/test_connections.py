@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 
+import httpx
 import pytest
 from strict import PIXELS, VALID_HEADER
 
@@ -107,3 +108,4 @@ def test_disconnect_during_a_request_is_harmless(url: str) -> None:
             )
             connection.sendall(head + (header_json + PIXELS)[:cut])
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert httpx.get(f"{url}/v2/health/live", timeout=10).status_code == 200
