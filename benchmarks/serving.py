@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli_process import CLI_COMMAND
+
 BENCHMARKS_DIR = Path(__file__).resolve().parent
-SERVE_COMMAND = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
+SERVE_COMMAND = [*CLI_COMMAND, "serve", "port=0"]
 """Command of a service with the bundled model."""
 PROGRESS_TOLERANCE = 1e-4
 """Tolerance between two predictions for one clip: the batch size changes the order of summation."""

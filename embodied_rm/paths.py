@@ -7,10 +7,8 @@ from embodied_rm.data.hub import download_dataset, is_hub_path
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 
-POLICY_DIR = "policy"
-CHECKPOINT_DIR = "checkpoint"
-DATASET_DIR = "dataset"
-IMITATION_DIR = "imitated"  # names inside a run folder
+POLICY_DIR, CHECKPOINT_DIR, DATASET_DIR, IMITATION_DIR = "policy", "checkpoint", "dataset", "imitated"
+"""Names inside a run folder."""
 PACKAGE_DIR = Path(__file__).resolve().parent
 PACKAGED_DIR = PACKAGE_DIR / "checkpoints"
 CHECKPOINTS_DIR = PACKAGED_DIR if PACKAGED_DIR.is_dir() else PACKAGE_DIR.parent / "assets" / "checkpoints"

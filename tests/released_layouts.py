@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,7 @@ WORDS = ("open", "close", "the", "drawer", "lift", "red", "cube", "bring", "squa
 
 def robo_dopamine(folder: Path) -> dict[str, Path]:
     """Write a Qwen2.5-VL, trained on its own prompt: on another one of eight images it would not end its answers."""
-    torch.manual_seed(0)
-    model, processor = tiny_vlm.make_qwen25()
-    samples = [(make_messages(prompts.ROBO_DOPAMINE_PROMPT, seed), ANSWERS["robo_dopamine"]) for seed in range(3)]
-    assert tiny_vlm.train_steps(model, processor, samples, 100, 6e-3) < 0.02
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
+    save_trained(folder, tiny_vlm.make_qwen25, (prompts.ROBO_DOPAMINE_PROMPT,), ANSWERS["robo_dopamine"])
     return {"folder": folder}
 
 
@@ -59,16 +55,21 @@ def lrm(folder: Path) -> dict[str, Path]:
     The base model is trained on the answers to all three prompts; the adapters change it little.
     """
     base = folder / "base"
-    torch.manual_seed(0)
-    model, processor = tiny_vlm.make_qwen3()
     templates = (prompts.LRM_CONTRASTIVE_PROMPT, prompts.LRM_COMPLETION_PROMPT, prompts.LRM_PROGRESS_PROMPT)
-    samples = [(make_messages(prompt, seed), ANSWERS["lrm"]) for prompt in templates for seed in range(3)]
-    assert tiny_vlm.train_steps(model, processor, samples, 100, 6e-3) < 0.02
-    model.save_pretrained(base)
-    processor.save_pretrained(base)
+    save_trained(base, tiny_vlm.make_qwen3, templates, ANSWERS["lrm"])
     for head in ("contrastive", "completion", "progress"):
         make_adapter(base, head, 0.001).save_pretrained(folder / "released" / head)
     return {"folder": folder / "released", "base_model": base}
+
+
+def save_trained(folder: Path, make: Callable[[], tuple[Any, Any]], templates: Sequence[str], answer: str) -> None:
+    """Train a tiny model to answer the prompts, three samples each, and write it."""
+    torch.manual_seed(0)
+    model, processor = make()
+    samples = [(make_messages(prompt, seed), answer) for prompt in templates for seed in range(3)]
+    assert tiny_vlm.train_steps(model, processor, samples, 100, 6e-3) < 0.02
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
 
 
 def make_messages(prompt: str, seed: int = 0) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.feature_map import FeatureMap
-from embodied_rm.data.open_dataset import open_dataset as open_source
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckpointError
 from embodied_rm.hub_download import download_repository
@@ -34,6 +33,9 @@ def open_dataset(
     Raises:
         DataError: Naming the file and its fault, or the layouts that were looked for.
     """
+    # pyarrow and PyAV take time to import, which models without a dataset should not pay.
+    from embodied_rm.data.open_dataset import open_dataset as open_source
+
     return open_source(resolve_dataset(Path(path)), instruction, features or FeatureMap())
 
 

@@ -24,8 +24,9 @@ class AuditCase:
     _: KW_ONLY
     metric_description: str  # name of the metric
     metric_fn: TrialMetric
+    # Limits of the mean over all trials; without both, the case is for comparison only.
     min_value: float | None = None
-    max_value: float | None = None  # limits of the mean over all trials; without both, the case is for comparison only
+    max_value: float | None = None
     is_rate: bool = True  # whether the metric of each trial is 0 or 1
 
     @property

@@ -15,7 +15,7 @@ from embodied_rm.audit.test_set import (
 )
 from embodied_rm.types import Episode, IntArray
 
-HALFWAY_PROGRESS = 0.5  # True progress at which a clip freezes
+HALFWAY_PROGRESS = 0.5  # true progress at which a clip freezes
 LOOP_PROGRESS_RANGE = (0.3, 0.7)  # range of true progress in which a clip loops
 NUM_LOOPS = 5
 SWAY_FRAMES = 3  # amplitude of hovering, in frames

@@ -21,7 +21,7 @@ FrameBlock = tuple[int, Views | DataError]
 def iter_blocks(
     source: EpisodeSource, indices: Iterable[int], views: Sequence[str], size: ImageSize | None
 ) -> Iterator[FrameBlock]:
-    """Read the views of episodes in order, in blocks, resized to (height, width). `indices` is consumed in a thread.
+    """Read the views of episodes in order, in blocks. `indices` is consumed in a thread. `size` None: as stored.
 
     An episode that cannot be read yields its error, and the next episode follows.
     """
@@ -55,8 +55,14 @@ def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
 
     At most one issue per view is returned: frames after a decoding error are not read.
     """
-    blocks = (block for view in source.views for _, block in iter_episode_blocks(source, index, [view], None))
-    errors = [block for block in blocks if isinstance(block, DataError)]
+    errors: list[DataError] = []
+    try:
+        size = source.image_size(index)  # once: it may probe the video
+    except DataError as error:
+        errors.append(error)
+    else:
+        blocks = (block for view in source.views for _, block in iter_episode_blocks(source, index, [view], size))
+        errors += [block for block in blocks if isinstance(block, DataError)]
     try:
         source.columns(index)
     except DataError as error:

@@ -20,7 +20,7 @@ def convert_dataset(
     size: tuple[int, int] | None = None,
     robot_type: str = "unknown",
 ) -> list[DataIssue]:
-    """Write the episodes of a source, resized to (height, width), as a new dataset.
+    """Write the episodes of a source, resized to (height, width) unless None, as a new dataset.
 
     Return one issue per excluded episode: it cannot be read, or does not fit the first one. Raise `DataError` if no
     episode is left, or `target_path` exists.

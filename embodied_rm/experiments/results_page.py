@@ -1,6 +1,5 @@
 """Results pages in Markdown: one section per command, with the machine that it ran on."""
 
-import os
 import platform
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ import torch
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.run_folder import RunFolder
+from embodied_rm.threads import count_cores
 
 PAGE_PREFACE = (
     "Every section is written by the command it names, with `results_page=` this file; ratios are of one run."
@@ -21,7 +21,7 @@ PAGE_PREFACE = (
 def describe_machine() -> str:
     """Describe the machine: CPU, number of cores and GPU."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores, {gpu}"
+    return f"{cpu_name()}, {count_cores()} cores, {gpu}"
 
 
 def cpu_name() -> str:

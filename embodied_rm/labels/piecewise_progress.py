@@ -17,8 +17,8 @@ class SubtaskSpan:
     """An interval of an episode in which one subtask is under way."""
 
     subtask: int  # index among the K subtasks of the task
-    start: int
-    end: int  # frames `start` (inclusive) to `end` (exclusive)
+    start: int  # first frame
+    end: int  # frame after the last one
     next_subtask: int | None  # index of the subtask that it led to (K: task done); None: abandoned or undone
 
 

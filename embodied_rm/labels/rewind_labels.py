@@ -37,7 +37,7 @@ def elapsed_fraction(length: int) -> Array:
 
 
 def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
-    """Draw the frames of a rewound clip of >= 2 frames: forward to a later one, then back by at most as much."""
+    """Draw a rewound clip of a video of `length` >= 2 frames, int64 [n]: forward, then back by at most as much."""
     first, turning_point = np.sort(rng.choice(length, size=2, replace=False))
     num_back = int(rng.integers(1, turning_point - first + 1))
     back = np.arange(turning_point - 1, turning_point - num_back - 1, -1)

@@ -1,7 +1,8 @@
 """Subtask index and elapsed time within the subtask, scaled by the mean subtask durations (scheme `stages`).
 
 Source: SARM (lerobot's `rewards/sarm`): progress = P[k-1] + fraction[k] * tau with tau = (t - start) / (end - start).
-SARM's look-ahead windows are left out: they are not causal.
+fraction[k] is the mean duration fraction of subtask k over the demonstrations. SARM's look-ahead windows are left out:
+they are not causal.
 """
 
 from collections.abc import Sequence

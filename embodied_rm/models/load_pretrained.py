@@ -12,9 +12,9 @@ from torch import Tensor
 from embodied_rm.errors import CheckpointError
 
 LOAD_ERRORS = (
-    *(OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, ImportError),
-    *(SafetensorError, StrictDataclassError),
-)
+    OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, ImportError,
+    SafetensorError, StrictDataclassError,
+)  # fmt: skip
 """Exceptions of `transformers` for invalid descriptions and weights: it has no exception classes of its own."""
 
 
@@ -27,8 +27,11 @@ def checkpoint_errors(message: str) -> Iterator[None]:
         raise
     except LOAD_ERRORS as error:
         # A KeyError's text is the bare key.
-        lines = repr(error) if isinstance(error, KeyError) else str(error).strip() or repr(error)
-        raise CheckpointError(f"{message} ({lines.splitlines()[0]})") from None
+        text = repr(error) if isinstance(error, KeyError) else str(error).strip() or repr(error)
+        # torch names the weights that do not fit in the line after "Error(s) in loading state_dict for ...:".
+        first, *others = (line.strip() for line in text.splitlines())
+        reason = f"{first} {others[0]}" if first.endswith(":") and others else first
+        raise CheckpointError(f"{message} ({reason})") from None
 
 
 def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any) -> tuple[Any, list[str]]:

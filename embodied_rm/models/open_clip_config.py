@@ -61,7 +61,7 @@ MODEL_KEYS = _by_key(
         NUMBER_TYPE: "init_logit_scale init_logit_bias",
     }
 )
-"""Keys of the parts of a description by type; those of a transformer are in both towers."""
+"""Key -> type, for the parts of a description; the keys of a transformer (type -> keys) are in both towers."""
 REMOTE_KEYS = ("hf_model_name", "hf_tokenizer_name")
 """Keys of open_clip for which it reads further files, from a folder or a hub."""
 

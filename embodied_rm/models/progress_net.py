@@ -41,7 +41,7 @@ class NetConfig:
     views: tuple[str, ...]  # Names of the known views. A prediction needs at least one of them.
     encoder: EncoderConfig = field(default_factory=lambda: small_encoder_config("patch_tower_tiny", (64, 64)))
     width: int = 128  # length of tokens and embeddings
-    num_layers: int = 2  # Transformer layers that fuse views and instruction
+    num_layers: int = 2  # transformer layers that fuse views and instruction
     channels: int = 16  # channels that each view's feature map is reduced to
     grid_size: tuple[int, int] = (8, 8)
     """Height and width, in cells, that each feature map is pooled to; a smaller map is kept."""

@@ -13,7 +13,7 @@ class KeyMetric:
 
     label: str
     value: float
-    target: str = ""  # Target of the value, e.g. "at least 0.95".
+    target: str = ""  # target of the value, e.g. "at least 0.95"
     passed: bool | None = None  # whether the target is met; None: no target
 
 
@@ -46,7 +46,7 @@ class LineChart:
     title: str
     x_label: str
     series: Mapping[str, list[float | None]]
-    y_max: float | None = None  # Lower bound of the vertical axis' end, e.g. 1 for rates.
+    y_max: float | None = None  # lower bound of the vertical axis' end, e.g. 1 for rates
     bands: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
     """Series -> lower and upper bounds, for series that have them."""
 

@@ -28,7 +28,8 @@ PREDICTION_COLORS = {
     "high": (60, 170, 90, 110),
     "success": (70, 120, 230),
 }
-UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}  # curve -> color, for the two plots
+UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}
+"""Curve -> color, for the two plots."""
 
 
 def write_rerun(

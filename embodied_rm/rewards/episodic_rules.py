@@ -17,8 +17,7 @@ MIN_SUCCESS_PROB = 0.5  # final probability of success that an episode must exce
 MIN_FORM_TEMPERATURE = 0.1  # T of `min_form`
 SIGMOID_STEEPNESS = 10.0
 """k of `sigmoid_reference` and `self_reference`: progress is in [0, 1], not in the range of a model's logits."""
-MAX_FAILURE_REWARD = 0.6
-SIGMOID_MIDPOINT = 0.5  # of `self_reference`, as its limit for failures
+MAX_FAILURE_REWARD, SIGMOID_MIDPOINT = 0.6, 0.5  # limit for failures and midpoint of `self_reference`
 
 
 @register_reward_rule("sigmoid_reference", required_input="reference_rewards", treats_timeout_as_terminal=True)

@@ -3,7 +3,7 @@
 import ipaddress
 from dataclasses import dataclass, field
 
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 
 BYTES_PER_MIB = 1 << 20
 
@@ -98,8 +98,7 @@ class ServeConfig:
         for name, port in (("port", self.port), ("grpc_port", self.grpc_port or 0)):
             if not 0 <= port < 1 << 16:
                 raise UserError(f"{name} must be a port, from 0 to 65535, got {port}")
-        if self.max_batch_size < 1:
-            raise UserError(f"max_batch_size must be >= 1, got {self.max_batch_size}")
+        check_minimum(self, 1, "max_batch_size")
         if self.max_queue_delay_ms < 0 or not self.drain_timeout_s > 0:
             got = f"{self.max_queue_delay_ms} and {self.drain_timeout_s}"
             raise UserError(f"max_queue_delay_ms must be >= 0 and drain_timeout_s > 0, got {got}")

@@ -65,8 +65,8 @@ def client_status(client_id: str, sessions: Mapping[int, EpisodeSession], now: f
         client_id=client_id,
         num_envs=len(envs),
         max_step=max(env.step for env in envs),
-        mean_progress=mean_of_known([last_output(session, "progress") for session in sessions.values()]),
-        mean_success=mean_of_known([last_output(session, "success") for session in sessions.values()]),
+        mean_progress=mean_of_known([env.progress for env in envs]),
+        mean_success=mean_of_known([env.success for env in envs]),
         idle_s=min(env.idle_s for env in envs),
         envs=envs[:MAX_ENVS_PER_CLIENT],
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import UserError, lookup, unknown_name_message
+from embodied_rm.errors import UserError, check_minimum, lookup, unknown_name_message
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
@@ -39,8 +39,7 @@ class CloneCommand(CloneConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.progress_horizon < 1:
-            raise UserError(f"progress_horizon must be >= 1, got {self.progress_horizon}")
+        check_minimum(self, 1, "progress_horizon")
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:

@@ -12,7 +12,7 @@ from gymnasium.spaces.utils import flatdim
 from embodied_rm.command import Command
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.paths import DATASET_DIR
 from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -57,8 +57,7 @@ class CollectConfig:
             raise UserError("nothing to record: num_successes={}, num_failures={}, num_post_success={}".format(*counts))
         if len(self.speed_range) != 2 or not 0 < self.speed_range[0] <= self.speed_range[1] <= 1:
             raise UserError(f"speed_range must be two shares [slowest,fastest] in (0, 1], got {list(self.speed_range)}")
-        if self.action_noise < 0:
-            raise UserError(f"action_noise must be >= 0, got {self.action_noise}")
+        check_minimum(self, 0, "action_noise")
         if (self.policies is None) != (self.rollouts_per_policy is None):
             raise UserError("policies=[...] and rollouts_per_policy=... must be set together")
         if self.rollouts_per_policy is not None and self.rollouts_per_policy < 1:

@@ -24,8 +24,7 @@ from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.task import Task
 from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
 
-VIDEO_FILE = "play.mp4"
-IMAGE_FILE = "before.png"  # names inside the run folder
+VIDEO_FILE, IMAGE_FILE = "play.mp4", "before.png"  # names inside the run folder
 REPLAY_FPS = 4  # physics time steps (5 ms) of a divergence per second of video
 
 

@@ -23,11 +23,15 @@ from embodied_rm.training.batches import LabeledBatch
 from embodied_rm.training.forward import TrainingOutputs
 from embodied_rm.types import BoolArray
 
-PLAIN_TERMS: tuple[LossTerm, ...] = ("all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame")
+FULL_WEIGHT_TERMS: tuple[LossTerm, ...] = (
+    "all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame", "ranking", "partial_return", "regret",
+)  # fmt: skip
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {
-    **dict.fromkeys((*PLAIN_TERMS, "ranking", "partial_return", "regret"), 1.0),
+    **dict.fromkeys(FULL_WEIGHT_TERMS, 1.0),
     **dict.fromkeys(("from_goal", "negative_hop", "success_contrast"), 0.5),
-    **{"success": 0.3, "error_nll": 0.1, "subtask": 0.1},
+    "success": 0.3,
+    "error_nll": 0.1,
+    "subtask": 0.1,
 }
 RANKING_TEMPERATURE = 0.1  # potential difference that corresponds to log-odds of 1 in the ranking term
 

@@ -15,7 +15,7 @@ from embodied_rm.labels.subtasks import goal_of, split_text_column, subtask_orde
 from embodied_rm.labels.visual_change import frame_changes
 from embodied_rm.types import Array, Episode
 
-OPPOSITES_COLUMN = "opposites"  # Meta column with the instructions for the last subtask played backwards
+OPPOSITES_COLUMN = "opposites"  # meta column with the instructions for the last subtask played backwards
 MIN_FINAL_FRACTION = 0.25  # smallest final progress of the last subtask of a video that is reversed
 MIN_UNDO_FRACTION = 0.02  # decrease of the last subtask's progress from which undoing has begun
 MAX_IMMEDIATE_FRAMES = 3  # frames within which undoing begins if the hand is already there in the first frame

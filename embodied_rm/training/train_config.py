@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.models.potential_fusion import FusionKind
@@ -63,8 +63,7 @@ class TrainConfig:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise UserError(f"max_seconds must be > 0 or null, got {self.max_seconds}")
-        if self.frames_per_episode < 3:
-            raise UserError(f"frames_per_episode must be >= 3, got {self.frames_per_episode}")
+        check_minimum(self, 3, "frames_per_episode")
 
 
 def check_feature_cache(config: TrainConfig) -> None:

@@ -85,9 +85,9 @@ def inverse_kinematics(
     """
     angles = np.tile(robot.home_qpos(model), (len(position), 1))
     residual = np.full(len(position), np.inf)
-    rows = np.arange(len(position))
+    rows, data = np.arange(len(position)), mujoco.MjData(model)
     for _ in range(max_iterations):
-        tool_pos, rotation, xanchor, xaxis = _arm_kinematics(model, robot, angles[rows])
+        tool_pos, rotation, xanchor, xaxis = _arm_kinematics(data, robot, angles[rows])
         error = np.concatenate([position[rows] - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
         residual[rows] = np.abs(error).max(axis=1)
         far = residual[rows] >= 1e-4
@@ -107,10 +107,10 @@ def inverse_kinematics(
 
 
 def _arm_kinematics(
-    model: mujoco.MjModel, robot: Robot, angles: FloatArray
+    data: mujoco.MjData, robot: Robot, angles: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the tool's position [N, 3], m, and rotation [N, 3, 3], and the joints' anchors and axes [N, J, 3]."""
-    data = mujoco.MjData(model)
+    model = data.model
     joint_ids, tool_site = robot.joint_ids(model), data.site(robot.tool_site)
     tool_pos, rotation = np.empty((len(angles), 3)), np.empty((len(angles), 3, 3))
     xanchor, xaxis = np.empty((2, *angles.shape, 3))

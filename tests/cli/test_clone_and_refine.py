@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_runs import NUM_EPISODES, NUM_SUCCESSES, RECORD, REFINE, REFINE_ONCE, TINY, metrics
+from tiny_runs import NUM_EPISODES, NUM_SUCCESSES, RECORD, REFINE, TINY, metrics
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.open_dataset import open_dataset
@@ -76,7 +76,7 @@ def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(
     args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
     embedding_args = [*args, "obs_mode=proprio+embeddings", f"checkpoint={reward_model}", "env.views=[wrist]"]
     assert main([*embedding_args, f"out={tmp_path / 'cloned'}"]) == 0
-    common = [*REFINE_ONCE, f"policy={tmp_path / 'cloned'}", "env.views=[wrist]"]
+    common = [*REFINE, f"policy={tmp_path / 'cloned'}", "env.views=[wrist]"]
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
     assert "was cloned with another reward model" in " ".join(capsys.readouterr().err.split())

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tiny_runs import NUM_EPISODES, REFINE_ONCE, TINY, metrics
+from tiny_runs import NUM_EPISODES, REFINE, TINY, metrics
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
@@ -155,7 +155,7 @@ def test_an_exported_model_predicts_as_its_checkpoint(
     torch_metrics, onnx_metrics = (metrics(tmp_path / name)["reward_model"] for name in ("torch", "onnx"))
     assert torch_metrics == pytest.approx(onnx_metrics, abs=1e-2)
     places = [f"policy={cloned}", f"checkpoint={exported}", f"out={tmp_path / 'refined'}"]
-    assert main([*REFINE_ONCE, *places]) == 0
+    assert main([*REFINE, *places]) == 0
     onnx = f"init_from={exported}"
     for args in (
         ["adapt", f"data={unseen}", onnx],

@@ -23,16 +23,6 @@ REFINE = [
     "final_eval_episodes=4",
     *TINY,
 ]
-REFINE_ONCE = [
-    "refine",
-    "task=lift_cube",
-    "iterations=1",
-    "critic_warmup_iterations=0",
-    "rollout_steps=4",
-    "eval_episodes=2",
-    "final_eval_episodes=2",
-    *TINY,
-]
 RECORD_SPLIT = ("num_successes=1", "num_failures=1", "env.num_envs=2", "env.image_size=32")
 
 

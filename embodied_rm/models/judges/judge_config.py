@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError, check_minimum, lookup
 from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, TEXT_QUESTIONS, Question
 
 JUDGE_TYPES = {
@@ -55,8 +55,7 @@ class JudgeConfig:
         lookup(JUDGE_TYPES, self.type, "type of a judge")
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
-        if self.batch_size < 1:
-            raise UserError(f"judge.batch_size must be >= 1, got {self.batch_size}")
+        check_minimum(self, 1, "batch_size", prefix="judge.")
         if self.type == "question":
             lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
             questions = [*QUESTIONS_BY_ANSWER_MODE[self.answer_mode]]

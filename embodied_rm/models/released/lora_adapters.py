@@ -20,8 +20,11 @@ from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
 LORA_WEIGHT_PATTERN = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.\w+)?\.weight")
-PLAIN_LORA_CONFIG = dict.fromkeys(("use_dora", "fan_in_fan_out", "lora_bias"), False) | {
-    **{"bias": "none", "rank_pattern": {}, "alpha_pattern": {}}
+PLAIN_LORA_CONFIG = {
+    **dict.fromkeys(("use_dora", "fan_in_fan_out", "lora_bias"), False),
+    "bias": "none",
+    "rank_pattern": {},
+    "alpha_pattern": {},
 }
 """Values that these keys of a configuration must have, if present, for an adapter of two matrices per layer."""
 

@@ -8,7 +8,6 @@ object becomes an `UnresolvedObject`.
 import math
 import os
 import pickletools
-import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -133,7 +132,7 @@ def _read_legacy(file: BinaryIO) -> Any:
     _run_pickle(file, note_storage)
     numbers: dict[str, bytes] = {}
     for key in _run_pickle(file):
-        (count,) = struct.unpack("<q", file.read(8))
+        count = int.from_bytes(file.read(8), "little", signed=True)
         if count * storages[key].dtype.itemsize != storages[key].num_bytes:
             raise ValueError(f"storage {key} has {count} numbers, not {storages[key].num_elements}")
         numbers[key] = file.read(storages[key].num_bytes)

@@ -8,7 +8,7 @@ import sys
 from typing import Protocol
 
 GL_PLATFORMS = ("egl", "osmesa")
-GL_PACKAGES = "libegl1 and libgl1-mesa-dri (or libosmesa6)"  # debian packages of software OpenGL
+GL_PACKAGES = "libegl1 and libgl1-mesa-dri (or libosmesa6)"  # Debian packages of software OpenGL
 
 # A library may load but fail to draw (no driver), or crash: therefore a child process tries it.
 _PROBE_SCRIPT = """

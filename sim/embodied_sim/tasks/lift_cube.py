@@ -77,7 +77,7 @@ class LiftCube(CabinetTask):
     )
 
     def named_bodies(self, layout: Layout) -> tuple[str, ...]:
-        return super().named_bodies(layout)[1:]  # the cube only
+        return super(CabinetTask, self).named_bodies(layout)  # the cube only
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         cube = now.object_position()

@@ -142,7 +142,12 @@ def test_legacy_functions_are_not_called_and_damage_is_rejected(tmp_path: Path) 
     assert not (tmp_path / "ran").exists() and read["evil"].global_name == GlobalName("posix", "mkdir")
     content = path.read_bytes()
     forty_billion = (64).to_bytes(1, "little"), b"\x8a\x05\0\0\0\0\x0a"  # a storage that is longer than the file
-    for damaged in (content[:-8], content[:100], content.replace(b"K" + forty_billion[0], forty_billion[1], 1)):
+    for damaged in (
+        content[:-8],
+        content[:-260],
+        content[:100],
+        content.replace(b"K" + forty_billion[0], forty_billion[1], 1),
+    ):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"a\.pth: cannot be read without executing"):
             read_torch_file(path)
