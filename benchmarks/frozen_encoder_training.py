@@ -83,7 +83,7 @@ def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: 
 def measure(num_rounds: int, folder: Path) -> tuple[list[float], list[float], float]:
     """Return seconds per step without and with cached features, and seconds per cached image."""
     augment = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0)
-    config = TrainConfig(tower=save_random_tower(folder), train_tower=False, image_size=(224, 224), augment=augment)
+    config = TrainConfig(encoder=save_random_tower(folder), train_encoder=False, image_size=(224, 224), augment=augment)
     episodes_list = make_episodes()
     net = make_net(episodes_list, config).train()
     labeled = label(episodes_list)

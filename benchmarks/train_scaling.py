@@ -30,7 +30,7 @@ from embodied_rm.training import Execution, TrainConfig, fitting, train
 from embodied_rm.types import Episode, Subtask
 
 VIT_SETTINGS = [
-    "tower=vit_small_patch16_224",
+    "encoder=vit_small_patch16_224",
     "image_size=[224,224]",
     "batch_size=4",
     "frames_per_episode=4",
@@ -109,7 +109,7 @@ def log_process_memory(fsdp: bool) -> None:
 
     fitting.TrainState = MemoryLoggingTrainState  # type: ignore[misc]
     config = TrainConfig(
-        tower="vit_base_patch16_224", image_size=(224, 224), batch_size=2, frames_per_episode=3, steps=6
+        encoder="vit_base_patch16_224", image_size=(224, 224), batch_size=2, frames_per_episode=3, steps=6
     )
     episodes = [make_episode(index, 32, 224) for index in range(4)]
     with tempfile.TemporaryDirectory() as folder, init_distributed("cpu") as group:

@@ -1,48 +1,66 @@
 """Make an encoder by name; the libraries of pretrained models are imported when one is asked for."""
 
 from dataclasses import replace
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder_config
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0, MINILM, TIMM_PREFIX, TRANSFORMERS_PREFIX
 
-TRANSFORMERS_PREFIX = "transformers:"
 FROZEN_POOL_SIZE = (8, 8)
 """Height and width, in cells, that a frozen tower's map is pooled to: the grid of a net, and small enough to cache."""
 
 
 def make_encoder(
-    tower: str, image_size: tuple[int, int], *, trainable: bool = True, text_tower: str | None = None
+    encoder: str, image_size: tuple[int, int], *, trainable: bool = True, text_encoder: str | None = None
 ) -> Encoder:
-    """Make an encoder by the name of its image tower.
+    """Make an encoder by the names of its image encoder and its text encoder.
 
     Args:
-        tower: `local-dir:<folder>` or `hf-hub:<owner>/<name>` for a pretrained open_clip model, `transformers:<folder>`
-            for one of `transformers`, else the name of a tower that starts from random weights.
+        encoder: A pretrained one: `efficientnet_lite0`; `timm:` and a name, file or folder; `transformers:<folder>`;
+            `local-dir:<folder>` or `hf-hub:<owner>/<name>` of open_clip. Else the name of an image tower that starts
+            from random weights.
         image_size: Height and width in pixels; pretrained models have their own.
-        trainable: Whether training updates the towers.
-        text_tower: `transformers:<folder>` with the text encoder, for an image tower of `transformers` without one.
+        trainable: Whether training updates the encoders.
+        text_encoder: `minilm` or `transformers:<folder>`, for an image encoder of timm or `transformers`. None: that of
+            the image encoder's folder, and `minilm` for one of timm.
 
     Raises:
         CheckpointError: If a model cannot be loaded.
-        UserError: For an unknown tower.
+        UserError: For an unknown name.
     """
     pool_size = None if trainable else FROZEN_POOL_SIZE
-    if text_tower is not None and not all(name.startswith(TRANSFORMERS_PREFIX) for name in (tower, text_tower)):
-        raise UserError(f"text_tower and tower must both be {TRANSFORMERS_PREFIX}<folder>, got {text_tower}, {tower}")
     config: EncoderConfig
     clip: Any = None
-    if tower.startswith(TRANSFORMERS_PREFIX):
-        from embodied_rm.models.pretrained import load_transformers
+    if is_paired(encoder):
+        _require_transformers(encoder)
+        from embodied_rm.models.pretrained import load_pair
 
-        text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
-        config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS_PREFIX)), text_folder)
-    elif tower.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+        _check_text_encoder(text_encoder)
+        config, clip = load_pair(encoder, text_encoder)
+    elif text_encoder is not None:
+        raise UserError(f"text_encoder={text_encoder} goes with an encoder of timm or transformers, not with {encoder}")
+    elif encoder.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         from embodied_rm.models.pretrained import load_open_clip
 
-        config, clip = load_open_clip(tower)
+        config, clip = load_open_clip(encoder)
     else:
-        config = small_encoder_config(tower, image_size)
+        config = small_encoder_config(encoder, image_size)
     return Encoder(replace(config, trainable=trainable, pool_size=pool_size), clip)
+
+
+def is_paired(encoder: str) -> bool:
+    """Return whether an image encoder is joined with a text encoder of `transformers`."""
+    return encoder == EFFICIENTNET_LITE0.name or encoder.startswith((TIMM_PREFIX, TRANSFORMERS_PREFIX))
+
+
+def _check_text_encoder(name: str | None) -> None:
+    if name is not None and name != MINILM.name and not name.startswith(TRANSFORMERS_PREFIX):
+        raise UserError(f"text_encoder must be {MINILM.name} or {TRANSFORMERS_PREFIX}<folder>, got {name}")
+
+
+def _require_transformers(encoder: str) -> None:
+    if find_spec("transformers") is None:
+        raise UserError(f"encoder={encoder} needs transformers: pip install 'embodied-rm[pretrained]'")

@@ -12,27 +12,62 @@ from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.hub_download import download_repository
 from embodied_rm.models.encoders import EncoderConfig
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, build_clip, check_open_clip_config
-from embodied_rm.models.transformers_towers import TEXT_ARCHITECTURES, TransformersTowers, load_towers, pixel_statistics
+from embodied_rm.models.pretrained_weights import MINILM, TRANSFORMERS_PREFIX, download_weights, find_weights
+from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, is_timm_name, load_timm
+from embodied_rm.models.transformers_towers import (
+    TEXT_ARCHITECTURES,
+    LoadedEncoder,
+    TransformersTowers,
+    join_towers,
+    load_text_encoder,
+    load_vision_encoder,
+    pixel_statistics,
+)
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 """File names under which open_clip looks for weights; its pickled ones are never read."""
 
 
-def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
-    """Load the encoders of `transformers` from one folder, or from one each; see `load_towers`."""
-    description, towers = load_towers(vision_folder, text_folder)
-    model_type = description["vision"]["model_type"]
-    size, (mean, std) = towers.visual.model.config.image_size, pixel_statistics(vision_folder, model_type)
-    text_config = towers.reader.config
+def load_pair(vision_name: str, text_name: str | None) -> tuple[EncoderConfig, TransformersTowers]:
+    """Load an image encoder of timm or `transformers` and a text encoder of `transformers`.
+
+    Args:
+        vision_name: "efficientnet_lite0", "timm:<name, file or folder>" or "transformers:<folder>".
+        text_name: "minilm" or "transformers:<folder>"; None: that of the vision folder, and minilm for one of timm.
+
+    Raises:
+        CheckpointError: When one of them cannot be loaded.
+    """
+    if is_timm_name(vision_name):
+        timm_config, model = load_timm(vision_name)
+        fields = {"model_type": TIMM_MODEL_TYPE, "architecture": timm_config.architecture}
+        vision = LoadedEncoder(fields, TimmImageTower(model))
+        image_size, mean, std = timm_config.image_size, timm_config.mean, timm_config.std
+    else:
+        folder = Path(vision_name.removeprefix(TRANSFORMERS_PREFIX))
+        vision = load_vision_encoder(folder)
+        size, (mean, std) = vision.model.model.config.image_size, pixel_statistics(folder, vision.fields["model_type"])
+        image_size = (size, size) if isinstance(size, int) else (size[0], size[1])
+    description, towers = join_towers(vision, load_text_encoder(_text_folder(vision_name, text_name)))
+    dim_field = TEXT_ARCHITECTURES[description["text"]["model_type"]].dim_field
     config = EncoderConfig(
-        open_clip={"embed_dim": getattr(text_config, TEXT_ARCHITECTURES[description["text"]["model_type"]].dim_field)},
+        open_clip={"embed_dim": getattr(towers.reader.config, dim_field)},
         transformers=description,
-        image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
+        image_size=image_size,
         mean=mean,
         std=std,
     )
     return config, towers
+
+
+def _text_folder(vision_name: str, text_name: str | None) -> Path:
+    if text_name is None and not is_timm_name(vision_name):
+        return Path(vision_name.removeprefix(TRANSFORMERS_PREFIX))
+    if text_name in (None, MINILM.name):
+        path = find_weights(MINILM)
+        return download_weights(MINILM) if path is None else path.parent
+    return Path(text_name.removeprefix(TRANSFORMERS_PREFIX))
 
 
 def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:

@@ -86,7 +86,7 @@ TOWERS: dict[str, Callable[[], Tower]] = {"patch_tower_tiny": PatchTower, "strid
 
 
 def register_image_encoder(name: str) -> Callable[[TowerT], TowerT]:
-    """Return a class decorator that registers an image encoder under a name, for `tower=name`.
+    """Return a class decorator that registers an image encoder under a name, for `encoder=name`.
 
     Args:
         name: Name of the encoder. A checkpoint stores it: who loads the checkpoint needs the same package.

@@ -1,4 +1,4 @@
-"""Vision and text encoders of `transformers` with the interface of an open_clip model, loaded from a folder.
+"""Vision and text encoders of `transformers` and timm with the interface of an open_clip model.
 
 The classes are selected here by the name of an architecture. `config.json` is read as data, limited to the fields of
 the class, and weights are read from safetensors only. No file in the folder can name code to run.
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
+from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
 
 
 class Architecture(NamedTuple):
@@ -132,7 +133,7 @@ class TransformersTowers(nn.Module):
         part cannot be built.
         """
         super().__init__()
-        self.visual = VisionEncoder(_build_model(VISION_ARCHITECTURES, description["vision"]))
+        self.visual = _build_vision_encoder(description["vision"])
         self.reader = _build_model(TEXT_ARCHITECTURES, description["text"])
         self.mean_pooling = description["text"]["model_type"] in MEAN_POOLED_TYPES
         self.register_buffer("words", torch.zeros(description["tokenizer_bytes"], dtype=torch.uint8))
@@ -189,6 +190,12 @@ class VisionEncoder(nn.Module):
         return {"image_intermediates": [patch_tokens.transpose(1, 2).unflatten(2, (height, width))]}
 
 
+def _build_vision_encoder(fields: Mapping[str, Any]) -> nn.Module:
+    if fields["model_type"] == TIMM_MODEL_TYPE:
+        return TimmImageTower(build_timm(str(fields["architecture"])))
+    return VisionEncoder(_build_model(VISION_ARCHITECTURES, fields))
+
+
 def _build_model(architectures: Mapping[str, Architecture], fields: Mapping[str, Any]) -> Any:
     """Build a model with these fields, random weights and eager attention."""
     architecture = lookup(architectures, str(fields["model_type"]), "architecture")
@@ -208,28 +215,51 @@ def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
     return architecture.config_class(**{name: value for name, value in fields.items() if name != "model_type"})
 
 
-def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str, Any], TransformersTowers]:
-    """Load the image encoder of one folder and the text encoder of another (None: of the same), with their weights.
+class LoadedEncoder(NamedTuple):
+    """An encoder with its weights, and the fields that describe it."""
 
-    `CheckpointError` if a folder has no valid encoder of that kind.
-    """
-    text_folder = vision_folder if text_folder is None else text_folder
-    parts = {"vision": read_description(vision_folder).get("vision"), "text": read_description(text_folder).get("text")}
-    for part, folder, label in (("vision", vision_folder, "image"), ("text", text_folder, "text")):
-        if parts[part] is None:
-            hint = "; name a folder with one: text_tower=transformers:..." if part == "text" else ""
-            raise CheckpointError(f"{folder}: has no {label} encoder{hint}")
-    tokenizer_bytes = _read_tokenizer(text_folder)
-    assert parts["text"] is not None
-    text_config = _build_config(TEXT_ARCHITECTURES[parts["text"]["model_type"]], parts["text"])
-    if text_config.pad_token_id is None and text_config.eos_token_id is None:
-        raise CheckpointError(f"{text_folder / CONFIG_FILE}: names neither pad_token_id nor eos_token_id")
-    description = {**parts, "tokenizer_bytes": len(tokenizer_bytes)}
+    fields: dict[str, Any]
+    model: Any
+
+
+class LoadedTextEncoder(NamedTuple):
+    """A text encoder with its weights, its description and the bytes of its tokenizer file."""
+
+    fields: dict[str, Any]
+    model: Any
+    tokenizer: bytes
+
+
+def load_vision_encoder(folder: Path) -> LoadedEncoder:
+    """Load the image encoder of a folder; `CheckpointError` if it has none that is valid."""
+    fields = _require_part(folder, "vision", "image", "")
+    return LoadedEncoder(fields, VisionEncoder(_load_weights(folder, VISION_ARCHITECTURES, fields)))
+
+
+def load_text_encoder(folder: Path) -> LoadedTextEncoder:
+    """Load the text encoder of a folder; `CheckpointError` if it has none that is valid."""
+    fields = _require_part(folder, "text", "text", "; name one: text_encoder=minilm, or transformers:<folder>")
+    tokenizer = _read_tokenizer(folder)
+    config = _read_config(folder, TEXT_ARCHITECTURES, fields)
+    if config.pad_token_id is None and config.eos_token_id is None:
+        raise CheckpointError(f"{folder / CONFIG_FILE}: names neither pad_token_id nor eos_token_id")
+    return LoadedTextEncoder(fields, _load_weights(folder, TEXT_ARCHITECTURES, fields), tokenizer)
+
+
+def join_towers(vision: LoadedEncoder, text: LoadedTextEncoder) -> tuple[dict[str, Any], TransformersTowers]:
+    """Join an image encoder and a text encoder; also return the description from which both can be built again."""
+    description = {"vision": vision.fields, "text": text.fields, "tokenizer_bytes": len(text.tokenizer)}
     towers = TransformersTowers(description)
-    towers.visual.model = _load_weights(vision_folder, VISION_ARCHITECTURES, parts["vision"])
-    towers.reader = _load_weights(text_folder, TEXT_ARCHITECTURES, parts["text"])
-    towers.words.copy_(torch.from_numpy(np.frombuffer(tokenizer_bytes, np.uint8).copy()))
+    towers.visual, towers.reader = vision.model, text.model
+    towers.words.copy_(torch.from_numpy(np.frombuffer(text.tokenizer, np.uint8).copy()))
     return description, towers
+
+
+def _require_part(folder: Path, part: str, label: str, hint: str) -> dict[str, Any]:
+    fields = read_description(folder).get(part)
+    if fields is None:
+        raise CheckpointError(f"{folder}: has no {label} encoder{hint}")
+    return fields
 
 
 def _read_tokenizer(folder: Path) -> bytes:
@@ -242,12 +272,18 @@ def _read_tokenizer(folder: Path) -> bytes:
     return content
 
 
+def _read_config(folder: Path, architectures: Mapping[str, Architecture], fields: Mapping[str, Any]) -> Any:
+    with checkpoint_errors(f"{folder / CONFIG_FILE}: describes no {fields['model_type']} that can be built"):
+        return _build_config(architectures[fields["model_type"]], fields)
+
+
 def _load_weights(folder: Path, architectures: Mapping[str, Architecture], fields: Any) -> Any:
     """Load the model with the folder's weights; the configuration is passed in, not read again."""
-    architecture = architectures[fields["model_type"]]
-    options = {"config": _build_config(architecture, fields), "dtype": torch.float32}
-    model, missing = load_pretrained(architecture.model_class, folder, "its weights cannot be read", **options)
+    architecture, model_type = architectures[fields["model_type"]], fields["model_type"]
+    options = {"config": _read_config(folder, architectures, fields), "dtype": torch.float32}
+    message = f"the weights of its {model_type} cannot be read"
+    model, missing = load_pretrained(architecture.model_class, folder, message, **options)
     if missing:
         names = ", ".join(missing[:3])
-        raise CheckpointError(f"{folder}: its weights are not those of {fields['model_type']}: {names}")
+        raise CheckpointError(f"{folder}: its weights are not those of {model_type}: {names}")
     return model

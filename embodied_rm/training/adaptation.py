@@ -21,7 +21,7 @@ from embodied_rm.types import Episode
 class AdaptConfig(TrainConfig):
     """Configuration of adaptation. A single demonstration needs stronger image augmentation."""
 
-    tower: str = "stride_tower_tiny"
+    encoder: str = "stride_tower_tiny"
     image_size: tuple[int, int] = (72, 96)
     max_seconds: float | None = 150.0
     batch_size: int = 8

@@ -44,9 +44,11 @@ class Execution:
 
 
 def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
-    """Create a net with random weights, or a pretrained tower, for the views and subtasks of the episodes."""
+    """Create a net with random weights, or a pretrained encoder, for the views and subtasks of the episodes."""
     torch.manual_seed(config.seed)
-    encoder = make_encoder(config.tower, config.image_size, trainable=config.train_tower, text_tower=config.text_tower)
+    encoder = make_encoder(
+        config.encoder, config.image_size, trainable=config.train_encoder, text_encoder=config.text_encoder
+    )
     views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
     num_subtasks = max((len({subtask.name for subtask in episode.subtasks}) for episode in episodes), default=0)
     net_config = NetConfig(views=views, encoder=encoder.config, max_subtasks=max(num_subtasks, 1), fusion=config.fusion)
@@ -128,8 +130,8 @@ def make_forward(
 def make_labelers(config: TrainConfig) -> dict[str, Labeler]:
     """Return scheme -> labeler for the schemes whose labels need a model by the configuration."""
     labelers: dict[str, Labeler] = {}
-    if config.change_point_tower is not None:
-        labelers["change_points"] = feature_labeler(config.change_point_tower, config.image_size)
+    if config.change_point_encoder is not None:
+        labelers["change_points"] = feature_labeler(config.change_point_encoder, config.image_size)
     if config.preference_model is not None:
         labelers["preferences"] = preference_labeler(config.preference_model)
     return labelers
@@ -143,7 +145,7 @@ def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) 
         for name, scheme in select_schemes(config.label_schemes).items()
     }
     return {
-        "tower": f"{config.tower} at {width}x{height}",
+        "encoder": f"{config.encoder} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
         "episodes": num_episodes,

@@ -17,9 +17,9 @@ from embodied_rm.types import Array, Episode
 IMAGE_BATCH_SIZE = 256  # number of images that are encoded in one batch
 
 
-def feature_labeler(tower: str, image_size: tuple[int, int]) -> Labeler:
-    """Return the labeler `change_points` on features of a frozen tower, see `make_encoder`."""
-    encoder = make_encoder(tower, image_size, trainable=False).eval()
+def feature_labeler(encoder_name: str, image_size: tuple[int, int]) -> Labeler:
+    """Return the labeler `change_points` on features of a frozen encoder, see `make_encoder`."""
+    encoder = make_encoder(encoder_name, image_size, trainable=False).eval()
     return lambda episodes: change_points.label(episodes, [extract_features(encoder, episode) for episode in episodes])
 
 

@@ -17,18 +17,18 @@ from embodied_rm.training.forward import Precision
 class TrainConfig:
     """Configuration of reward model training."""
 
-    tower: str = "patch_tower_tiny"
-    """A timm image tower, a pretrained open_clip model (local-dir:<folder>, hf-hub:<owner>/<name>), or one of
-    `transformers` (transformers:<folder>)."""
-    text_tower: str | None = None  # text tower for a `transformers` image tower without one: transformers:<folder>
-    train_tower: bool = True  # whether to train image and text tower; a large pretrained one may stay frozen
+    encoder: str = "patch_tower_tiny"
+    """A pretrained encoder: efficientnet_lite0, timm:<name, file or folder>, transformers:<folder>, or one of open_clip
+    (local-dir:<folder>, hf-hub:<owner>/<name>). Else an image tower that starts from random weights."""
+    text_encoder: str | None = None  # minilm or transformers:<folder>, for an encoder without one
+    train_encoder: bool = True  # whether to train image and text encoder; a pretrained one may stay frozen
     lora_rank: int = 0  # LoRA rank of the attention of a frozen image tower; 0: none
     feature_cache_dir: Path | None = None  # cache folder for the image features of a frozen tower; None: no cache
     image_size: tuple[int, int] = (64, 64)  # height and width of the images of the tower
     label_schemes: tuple[str, ...] = ("hops",)
     """Labeling schemes whose objectives are summed; see `embodied_rm.labels.schemes`."""
-    change_point_tower: str | None = None
-    """Frozen tower, named as in `tower`, whose features `change_points` uses; None: downsampled pixels."""
+    change_point_encoder: str | None = None
+    """Frozen tower, named as in `encoder`, whose features `change_points` uses; None: downsampled pixels."""
     preference_model: Path | None = None
     """Checkpoint of a reward model for the scheme `preferences`; None: preferences of the true progress."""
     fusion: FusionKind = "mean"
@@ -50,12 +50,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         select_schemes(self.label_schemes)
         check_wandb_project(self.wandb_project)
-        for key, scheme in (("change_point_tower", "change_points"), ("preference_model", "preferences")):
+        for key, scheme in (("change_point_encoder", "change_points"), ("preference_model", "preferences")):
             if getattr(self, key) is not None and scheme not in self.label_schemes:
                 schemes = ", ".join(self.label_schemes)
                 raise UserError(f"{key} needs label_schemes=[{scheme}], got label_schemes=[{schemes}]")
-        if self.lora_rank < 0 or (self.lora_rank and self.train_tower):
-            raise UserError(f"lora_rank must be 0, or > 0 with train_tower=false, got {self.lora_rank}")
+        if self.lora_rank < 0 or (self.lora_rank and self.train_encoder):
+            raise UserError(f"lora_rank must be 0, or > 0 with train_encoder=false, got {self.lora_rank}")
         if self.feature_cache_dir is not None:
             check_feature_cache(self)
         for name in ("steps", "batch_size", "gradient_accumulation_steps", "learning_rate", "checkpoint_seconds"):
@@ -68,8 +68,8 @@ class TrainConfig:
 
 def check_feature_cache(config: TrainConfig) -> None:
     """Raise `UserError` if the tower is trained or images are augmented: cached features permit neither."""
-    if config.train_tower or config.lora_rank:
-        raise UserError("feature_cache_dir needs a frozen tower: set train_tower=false and lora_rank=0")
+    if config.train_encoder or config.lora_rank:
+        raise UserError("feature_cache_dir needs a frozen tower: set train_encoder=false and lora_rank=0")
     augmentations = [name for name in IMAGE_AUGMENTATIONS if getattr(config.augment, name)]
     if augmentations:
         zeros = " ".join(f"augment.{name}=0" for name in augmentations)

@@ -19,7 +19,7 @@ TEXT_TOWER_LR_SCALE = 0.1
 initialization does already, and forgets words that do not help with that, such as colors."""
 
 
-def is_text_tower(name: str) -> bool:
+def is_text_encoder(name: str) -> bool:
     """Return whether a parameter of that name belongs to an open_clip text tower."""
     return ".clip." in f".{name}" and ".clip.visual." not in f".{name}"
 
@@ -59,7 +59,9 @@ class TrainState:
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         param_groups = []
         for is_text in (False, True):
-            selected = [p for name, p in trainable if is_text == is_text_tower(name) and not is_hidden_matrix(name, p)]
+            selected = [
+                p for name, p in trainable if is_text == is_text_encoder(name) and not is_hidden_matrix(name, p)
+            ]
             lr_scale = TEXT_TOWER_LR_SCALE if is_text else 1.0
             for is_sharded in (False, True):  # the fused optimizer supports no mixture
                 params = [p for p in selected if is_sharded == isinstance(p, DTensor)]

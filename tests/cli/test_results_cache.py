@@ -68,8 +68,8 @@ def test_a_cell_stores_the_code_version_that_began_it(cache, tmp_path, monkeypat
 def test_a_missing_setting_equals_none(cache):
     """A new setting that is off by default does not invalidate stored results."""
     cache.write("lift/0", SETTINGS, {"success": 0.5})
-    assert cache.read("lift/0", {**SETTINGS, "tower": None, "more": {"deep": None}}) is None
-    assert cache.read("lift/0", {**SETTINGS, "tower": None}) == {"success": 0.5}
+    assert cache.read("lift/0", {**SETTINGS, "encoder": None, "more": {"deep": None}}) is None
+    assert cache.read("lift/0", {**SETTINGS, "encoder": None}) == {"success": 0.5}
 
 
 def test_without_a_page_nothing_is_stored(tmp_path):

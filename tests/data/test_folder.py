@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from painted_frames import paint_frames, read_numbers, replace_by_lfs_pointer, truncate
+from real_data import REAL_DATA
 
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
@@ -19,7 +20,7 @@ from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
 
-REAL = Path(__file__).parents[2].parent / "shared" / "data" / "real_bimanual"
+REAL = REAL_DATA / "real_bimanual"
 LENGTH = 30
 
 

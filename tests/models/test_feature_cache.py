@@ -22,8 +22,8 @@ from embodied_rm.training.augment import AugmentConfig
 
 NO_IMAGE_AUGMENTATION = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0, view_dropout_prob=0.3)
 FROZEN = TrainConfig(
-    tower="mobilenetv3_small_050",
-    train_tower=False,
+    encoder="mobilenetv3_small_050",
+    train_encoder=False,
     image_size=(32, 32),
     steps=12,
     batch_size=4,
@@ -123,7 +123,7 @@ def test_training_from_cached_maps_equals_training_from_images(tmp_path: Path, r
 
 def test_large_maps_of_frozen_towers_are_pooled() -> None:
     torch.manual_seed(0)
-    config = {"tower": "patch_tower_tiny", "image_size": (128, 96)}
+    config = {"encoder": "patch_tower_tiny", "image_size": (128, 96)}
     free, pooled = make_encoder(**config, trainable=True), make_encoder(**config, trainable=False)
     pooled.load_state_dict(free.state_dict())
     images = torch.randn(2, 3, 128, 96)
@@ -133,7 +133,7 @@ def test_large_maps_of_frozen_towers_are_pooled() -> None:
     torch.testing.assert_close(cells, torch.nn.functional.adaptive_avg_pool2d(complete, cells.shape[2:]))
 
 
-def test_frozen_text_tower_caches_sentences_until_its_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_text_encoder_caches_sentences_until_its_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, encoded = frozen_encoder(), []
     real = Encoder.encode_tokens
     monkeypatch.setattr(Encoder, "encode_tokens", lambda self, ids: encoded.append(len(ids)) or real(self, ids))
@@ -150,9 +150,9 @@ def test_frozen_text_tower_caches_sentences_until_its_weights_change(monkeypatch
 
 
 def test_uncacheable_features_raise(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="set train_tower=false"):
+    with pytest.raises(UserError, match="set train_encoder=false"):
         TrainConfig(feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match=r"add augment\.shift=0 augment\.color_jitter=0 augment\.brightness_jitter=0"):
-        TrainConfig(feature_cache_dir=tmp_path, train_tower=False)
+        TrainConfig(feature_cache_dir=tmp_path, train_encoder=False)
     with pytest.raises(UserError, match="needs a frozen image tower"):
         FeatureCache(tmp_path, make_encoder("mobilenetv3_small_050", (32, 32)))

@@ -24,7 +24,7 @@ import timm  # isort: skip
 import transformers  # isort: skip
 
 CONFIG = TrainConfig(
-    train_tower=False,
+    train_encoder=False,
     lora_rank=2,
     steps=8,
     batch_size=4,
@@ -83,7 +83,7 @@ def test_open_clip_towers(pretrained):  # noqa: F811
 
 def test_trained_model_is_merged_and_a_resumed_run_is_identical(tmp_path):
     (tmp_path / "clip").mkdir()
-    config = replace(CONFIG, tower=f"transformers:{save_clip(tmp_path / 'clip')}")
+    config = replace(CONFIG, encoder=f"transformers:{save_clip(tmp_path / 'clip')}")
     dataset = episodes(6)
     net = train(dataset, config, RunFolder.open(tmp_path / "run"), NullReporter())
     frozen = train(dataset, replace(config, lora_rank=0), RunFolder.open(tmp_path / "frozen"), NullReporter())
@@ -114,11 +114,14 @@ class InterruptedReporter(NullReporter):
 
 
 def test_invalid_configs_raise(tmp_path):
-    with pytest.raises(UserError, match="lora_rank must be 0, or > 0 with train_tower=false"):
+    with pytest.raises(UserError, match="lora_rank must be 0, or > 0 with train_encoder=false"):
         TrainConfig(lora_rank=4)
     with pytest.raises(UserError, match="lora_rank=0"):
-        TrainConfig(train_tower=False, lora_rank=4, feature_cache_dir=tmp_path)
+        TrainConfig(train_encoder=False, lora_rank=4, feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match="this one has none"):
         train(
-            episodes(4), replace(CONFIG, tower="mobilenetv3_small_050"), RunFolder.open(tmp_path / "r"), NullReporter()
+            episodes(4),
+            replace(CONFIG, encoder="mobilenetv3_small_050"),
+            RunFolder.open(tmp_path / "r"),
+            NullReporter(),
         )

@@ -128,9 +128,9 @@ def test_image_and_sentence_encoder_from_two_folders(tmp_path, kind, text_type):
         save_vision_model(tmp_path / "vision", kind),
         save_sentence_encoder(tmp_path / "text", text_type),
     )
-    with pytest.raises(CheckpointError, match=r"vision: has no text encoder; name a folder with one: text_tower="):
+    with pytest.raises(CheckpointError, match=r"vision: has no text encoder; name one: text_encoder="):
         make_encoder(f"transformers:{vision_folder}", (1, 1))
-    encoder = make_encoder(f"transformers:{vision_folder}", (1, 1), text_tower=f"transformers:{text_folder}").eval()
+    encoder = make_encoder(f"transformers:{vision_folder}", (1, 1), text_encoder=f"transformers:{text_folder}").eval()
     images, model = torch.randn(2, 3, 32, 32), transformers.AutoModel.from_pretrained(vision_folder).eval()
     text_model = transformers.AutoModel.from_pretrained(text_folder).eval()
     with torch.no_grad():
@@ -146,8 +146,8 @@ def test_image_and_sentence_encoder_from_two_folders(tmp_path, kind, text_type):
 def test_model_is_trained_stored_and_reloaded(tmp_path):
     folder = save_clip(tmp_path)
     config = TrainConfig(
-        tower=f"transformers:{folder}",
-        train_tower=False,
+        encoder=f"transformers:{folder}",
+        train_encoder=False,
         feature_cache_dir=tmp_path / "maps",
         steps=6,
         batch_size=4,
@@ -176,7 +176,7 @@ def test_empty_sentence_gives_finite_vectors(tmp_path):
     tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     tokenizer.save(str(text_folder / "tokenizer.json"))
     encoder = make_encoder(
-        f"transformers:{vision_folder}", (1, 1), text_tower=f"transformers:{text_folder}", trainable=False
+        f"transformers:{vision_folder}", (1, 1), text_encoder=f"transformers:{text_folder}", trainable=False
     )
     assert encoder.eval().encode_text(["", "lift"]).isfinite().all()
 
@@ -225,15 +225,19 @@ def update_config(folder: Path, **fields: object) -> None:
     (folder / "config.json").write_text(json.dumps({**config, **fields}))
 
 
+UNREADABLE = "the weights of its clip_vision_model cannot be read"
 DAMAGES = {
     "no description": (lambda f: (f / "config.json").unlink(), "config.json: cannot be read"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not the description of a model"),
     "unknown": (lambda f: (f / "config.json").write_text('{"model_type": "clipp"}'), "Did you mean 'clip'"),
     "half": (lambda f: (f / "config.json").write_text('{"model_type": "clip"}'), "describes no clip_vision_model"),
-    "no weights": (remove_weights, "its weights cannot be read"),
-    "pickled weights": (pickle_weights, "its weights cannot be read"),
+    "no weights": (remove_weights, UNREADABLE),
+    "pickled weights": (pickle_weights, UNREADABLE),
     "other weights": (replace_weights, "its weights are not those of clip_vision_model"),
-    "torn weights": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "its weights cannot be read"),
+    "torn weights": (
+        lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
+        UNREADABLE,
+    ),
     "senseless sizes": (
         lambda f: update_config(f, vision_config={**VISION, "hidden_size": "many"}),
         "clip_vision_model",
@@ -262,6 +266,6 @@ def test_damaged_folders_raise_and_name_the_folder(tmp_path, kind):
     assert "\n" not in error and (str(folder) in error or "describes no clip_vision_model" in error)
 
 
-def test_text_tower_needs_a_tower_of_transformers(tmp_path):
-    with pytest.raises(UserError, match="text_tower and tower must both be transformers:<folder>"):
-        make_encoder("patch_tower_tiny", (32, 32), text_tower=f"transformers:{tmp_path}")
+def test_text_encoder_needs_a_tower_of_transformers(tmp_path):
+    with pytest.raises(UserError, match="goes with an encoder of timm or transformers, not with patch_tower_tiny"):
+        make_encoder("patch_tower_tiny", (32, 32), text_encoder=f"transformers:{tmp_path}")

@@ -61,7 +61,7 @@ def test_one_of_each_is_used_from_the_command_line(environment: dict[str, str], 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "my_robot.txt").write_text(str(tmp_path / "demos" / "dataset"))
     training = ("steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,32]", "checkpoint_seconds=600")
-    keys = ("data=mine", "tower=my_encoder", "label_schemes=[slow_start]", "out=reward", *training)
+    keys = ("data=mine", "encoder=my_encoder", "label_schemes=[slow_start]", "out=reward", *training)
     embodied_rm(environment, tmp_path, "train", *keys)
     manifest = json.loads((tmp_path / "reward" / "checkpoint" / "manifest.json").read_text())
     assert manifest["net"]["encoder"]["open_clip"]["vision_cfg"]["timm_model_name"] == "my_encoder"

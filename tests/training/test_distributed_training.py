@@ -189,20 +189,20 @@ class CheckedTrainState(fitting.TrainState):
 fitting.TrainState = CheckedTrainState
 CASES = {
     "both": {},
-    "image_only": {"train_tower": False, "lora_rank": 2, "precision": "bfloat16", "gradient_accumulation_steps": 2},
+    "image_only": {"train_encoder": False, "lora_rank": 2, "precision": "bfloat16", "gradient_accumulation_steps": 2},
 }
 with init_distributed("cpu") as group:
     for name, fields in CASES.items():
         config = TrainConfig(
-            tower="test_vit", image_size=(160, 160), steps=2, batch_size=4, frames_per_episode=3, **fields
+            encoder="test_vit", image_size=(160, 160), steps=2, batch_size=4, frames_per_episode=3, **fields
         )
         out, execution = Path(sys.argv[2]) / name, Execution(group=group, fsdp=True)
         net = train(episodes(4), config, RunFolder.open(out, resume=True), NullReporter(), execution=execution)
         group.all_gather_object("saved")
         stored = load_progress_net(out / "checkpoint").state_dict()
         assert all(torch.equal(tensor, stored[key]) for key, tensor in net.state_dict().items())
-        text_tower = [key for key in sharded_names[-1] if ".clip." in key and ".visual." not in key]
-        assert bool(text_tower) == (name == "both") and len(sharded_names[-1]) > len(text_tower)
+        text_encoder = [key for key in sharded_names[-1] if ".clip." in key and ".visual." not in key]
+        assert bool(text_encoder) == (name == "both") and len(sharded_names[-1]) > len(text_encoder)
         assert [key for key in sharded_names[-1] if ".blocks." in key]
 """
 
@@ -214,7 +214,7 @@ def test_invalid_sharding_is_rejected(tmp_path: Path) -> None:
         make_forward(net, config, SINGLE_PROCESS, fsdp=True)
     cached = replace(
         config,
-        train_tower=False,
+        train_encoder=False,
         feature_cache_dir=tmp_path,
         augment=AugmentConfig(shift=0, color_jitter=0, brightness_jitter=0),
     )

@@ -62,17 +62,17 @@ def test_training_uses_both_labelers_and_rejects_unused_ones(
 ) -> None:
     config = TrainConfig(
         label_schemes=("change_points", "preferences"),
-        change_point_tower="stride_tower_tiny",
+        change_point_encoder="stride_tower_tiny",
         preference_model=reward_model[0],
         image_size=(32, 32),
         steps=2,
         batch_size=2,
         frames_per_episode=4,
     )
-    configs = [config, replace(config, change_point_tower=None), replace(config, preference_model=None)]
+    configs = [config, replace(config, change_point_encoder=None), replace(config, preference_model=None)]
     nets = [train(EPISODES, c, RunFolder.open(tmp_path / str(k)), NullReporter()) for k, c in enumerate(configs)]
     both, *without = (torch.cat([p.flatten() for p in net.parameters()]) for net in nets)
     assert torch.isfinite(both).all() and not any(torch.equal(both, weights) for weights in without)
-    for key, scheme in (("change_point_tower", "change_points"), ("preference_model", "preferences")):
+    for key, scheme in (("change_point_encoder", "change_points"), ("preference_model", "preferences")):
         with pytest.raises(UserError, match=rf"{key} needs label_schemes=\[{scheme}\], got label_schemes=\[hops\]"):
             TrainConfig(**{key: "somewhere"})

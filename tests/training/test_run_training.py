@@ -168,7 +168,7 @@ def test_bfloat16_losses_are_close_to_float32_and_different():
 
 
 def test_frozen_tower_trained_in_bfloat16_predicts_like_its_checkpoint(tmp_path):
-    config = replace(QUICK, train_tower=False, steps=2, precision="bfloat16")
+    config = replace(QUICK, train_encoder=False, steps=2, precision="bfloat16")
     run = RunFolder.open(tmp_path / "run")
     net, unseen = train(episodes(4), config, run, NullReporter()), episodes(2, start=500)
     loaded = load_progress_net(run.path / CHECKPOINT_DIR)

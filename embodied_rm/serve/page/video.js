@@ -3,6 +3,7 @@
 const SEEK_OFFSET = 0.001;  // s after the start of a frame, so that rounding does not select the previous one
 const MAX_SIDE = 512;       // pixels, if the model accepts any size
 const END_SEEK = 1e7;       // s, beyond the end of any video
+const FRAME_WAIT_MS = 100;  // longest wait for the new frame: none comes if the time lies in the current one
 
 export class Video {
   constructor(file) {
@@ -33,10 +34,13 @@ export class Video {
     });
   }
 
+  // Resolve when the frame at a time can be drawn: "seeked" alone may come before the frame does.
   async seek(seconds) {
+    const shown = new Promise((resolve) => this.video.requestVideoFrameCallback(resolve));
     const seeked = this.waitFor("seeked");
     this.video.currentTime = seconds + SEEK_OFFSET;
     await seeked;
+    await Promise.race([shown, new Promise((resolve) => setTimeout(resolve, FRAME_WAIT_MS))]);
   }
 
   async image(seconds, [height, width]) {
