@@ -1,0 +1,1 @@
+"""A reward from one to five demonstrations over a frozen encoder: nothing is trained."""

@@ -1,0 +1,284 @@
+"""`DemonstrationModel`: where a video is along one to five demonstrations, and whether it ends as they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.in_context.alignment import advance_coverage, transition_probs, update_belief
+from embodied_rm.models.in_context.appearance import Appearance, advance_still_scene, make_appearance
+from embodied_rm.models.in_context.demonstration_state import DemonstrationState
+from embodied_rm.models.in_context.encoded_demonstration import (
+    CHANGE_WEIGHT,
+    FRAME_WEIGHT,
+    SCENE_WEIGHT,
+    encode_demonstration,
+)
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.success import NEVER, EndEvidence, success_score
+from embodied_rm.models.reward_model import (
+    Capabilities,
+    Demonstration,
+    InputSpec,
+    RewardState,
+    check_reset,
+    check_step,
+)
+from embodied_rm.models.view_fusion import visible_views
+from embodied_rm.types import BoolArray, Episode, RewardOutput, Views
+
+MAX_DEMONSTRATIONS = 5
+OOD_DISTANCE = 2.0  # distance to the nearest keyframe, in mean distances of two keyframes, of frames that look foreign
+
+
+class VisibleFrames(NamedTuple):
+    """The visible images of N frames: rows of a batch of images, and where each belongs."""
+
+    appearance: Appearance  # of P images
+    row: Tensor  # int64 [P]: the frame of each image
+    view: Tensor  # int64 [P]: its view
+
+
+class DemonstrationModel:
+    """A `RewardModel` from demonstrations, over a frozen encoder. It reads no instruction, and nothing is trained.
+
+    All rows are aligned with the same demonstrations. A video may have any size, rate and length, and starts anywhere:
+    its first frame has the progress of the keyframes that it looks like.
+    """
+
+    capabilities = Capabilities(serializable_state=True)
+
+    def __init__(self, demonstrations: Sequence[Episode], encoder: FrozenEncoder | None = None) -> None:
+        """
+        Args:
+            demonstrations: One to five successful episodes with the same views; progress is that of their annotation,
+                or of elapsed time and change.
+            encoder: The image encoder; None: `efficientnet_lite0`.
+
+        Raises:
+            UserError: When their number or their views are wrong, or one has failed.
+            DataError: When one of them shows nothing.
+            CheckpointError: When the encoder's weights are absent.
+        """
+        if not 1 <= len(demonstrations) <= MAX_DEMONSTRATIONS:
+            raise UserError(f"1 to {MAX_DEMONSTRATIONS} demonstrations can be aligned with, got {len(demonstrations)}")
+        self.views = tuple(demonstrations[0].views)
+        for episode in demonstrations:
+            if tuple(episode.views) != self.views:
+                names = ", ".join(episode.views)
+                raise UserError(
+                    f"{episode.name} has the views {names}; the first demonstration has {', '.join(self.views)}"
+                )
+        self.encoder = open_frozen_encoder() if encoder is None else encoder
+        self.demonstrations = [encode_demonstration(episode, self.encoder) for episode in demonstrations]
+        self._lengths = [len(demonstration) for demonstration in self.demonstrations]
+        self._transitions = transition_probs(self._lengths)
+        self._progress = torch.cat([demonstration.progress for demonstration in self.demonstrations])
+        self._subtasks = torch.from_numpy(np.concatenate([d.subtasks for d in self.demonstrations]))
+        self._prior = torch.cat([d.duration for d in self.demonstrations]) / len(self.demonstrations)
+        self._move_threshold = min(d.move_threshold for d in self.demonstrations)
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """The views of the demonstrations, at the encoder's size; any views if the demonstrations have one."""
+        return InputSpec(views=None if len(self.views) == 1 else self.views, image_size=self.encoder.image_size)
+
+    def reset(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Demonstration | None = None,
+    ) -> DemonstrationState:
+        """Start N videos at their first frames. Goal images and references are not used.
+
+        The state holds the prediction for the first frames, see `first_output`.
+        """
+        check_reset(views, instructions, goal, reference)
+        state = self._empty_state(len(views))
+        return self.step(state, views)[1]
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        """Return the prediction for the first frames, from the state that `reset` returned."""
+        assert isinstance(state, DemonstrationState)
+        return to_output(state, state.seen.any(dim=1).numpy())
+
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, DemonstrationState]:
+        """Score one new frame per row. A row without a visible view is invalid and carries its last prediction."""
+        assert isinstance(state, DemonstrationState)
+        check_step(state, views)
+        visible = self._visible(views)
+        images = self._encode(views, visible)
+        return self._step_encoded(state, images, visible)
+
+    def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
+        """Score consecutive frames of one video, one row per frame; `state` has one row."""
+        assert isinstance(state, DemonstrationState) and len(state) == 1
+        visible = self._visible(views)
+        images = self._encode(views, visible)
+        outputs = []
+        for t in range(len(views)):
+            chosen = images.row == t
+            frame = VisibleFrames(images.appearance.select(chosen), images.row[chosen] * 0, images.view[chosen])
+            output, state = self._step_encoded(state, frame, visible[t : t + 1])
+            outputs.append(output)
+        columns = {name: np.concatenate([getattr(o, name) for o in outputs]) for name in vars(outputs[0])}
+        return RewardOutput(**columns), state
+
+    # Perception
+
+    def _empty_state(self, num_rows: int) -> DemonstrationState:
+        cells = next(iter(self.demonstrations[0].views.values())).coarse.shape[1:]
+        blank = torch.zeros(num_rows, len(self.views), *cells)
+        zeros = torch.zeros(num_rows)
+        return DemonstrationState(
+            belief=self._prior.expand(num_rows, -1).clone(),
+            coverage=torch.zeros(num_rows, len(self._prior)),
+            previous=blank,
+            moved_from=blank,
+            scene=blank,
+            seen=torch.zeros(num_rows, len(self.views), dtype=torch.bool),
+            progress=zeros,
+            uncertainty=zeros,
+            success=zeros,
+            subtask=zeros.long(),
+            ood=zeros,
+        )
+
+    def _visible(self, views: Views) -> BoolArray:
+        """bool [N, V] of the demonstrations' views; `UserError` if the video has none of them."""
+        if len(self.views) == 1 and len(views.names) == 1:
+            return visible_views(views)
+        if not set(self.views) & set(views.names):
+            raise UserError(
+                f"the demonstration has the views {', '.join(self.views)}, the video {', '.join(views.names)}"
+            )
+        given = visible_views(views)
+        absent = np.zeros(len(views), bool)
+        columns = [given[:, views.names.index(name)] if name in views.names else absent for name in self.views]
+        return np.stack(columns, axis=1)
+
+    def _encode(self, views: Views, visible: BoolArray) -> VisibleFrames:
+        """Encode the visible images of the demonstrations' views."""
+        single = len(self.views) == 1 and len(views.names) == 1
+        columns = [0 if single else views.names.index(name) if name in views.names else -1 for name in self.views]
+        rows, indices = np.nonzero(visible)
+        images = views.frames[rows, np.array(columns)[indices]]
+        if not len(rows):
+            images = np.zeros((1, *self.encoder.image_size, 3), np.uint8)  # encoded for its shape only
+        appearance = make_appearance(self.encoder.encode(images)).select(slice(len(rows)))
+        return VisibleFrames(appearance, torch.from_numpy(rows), torch.from_numpy(indices))
+
+    # Alignment
+
+    def _step_encoded(
+        self, state: DemonstrationState, images: VisibleFrames, visible_array: BoolArray
+    ) -> tuple[RewardOutput, DemonstrationState]:
+        visible = torch.from_numpy(visible_array)
+        coarse = state.previous.clone()
+        coarse[images.row, images.view] = images.appearance.coarse
+        fresh = (visible & ~state.seen)[:, :, None, None]
+        state = replace(
+            state,
+            previous=torch.where(fresh, coarse, state.previous),
+            scene=torch.where(fresh, coarse, state.scene),
+            moved_from=torch.where(fresh, coarse, state.moved_from),
+        )
+        is_first = ~state.seen.any(dim=1) & visible.any(dim=1)
+        scene = self._advance_scene(state, coarse, visible)
+        distances = self._distances(images, scene, len(visible))
+        moved = is_first | (self._change(state, coarse, visible) > self._move_threshold)
+        predicted = torch.where(is_first[:, None], state.belief, state.belief @ self._transitions)
+        weights = torch.tensor([FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT])
+        belief = update_belief(predicted, -(weights[:, None, None] * distances.total).sum(dim=0))
+        state = state.update_rows(
+            moved,
+            belief=belief,
+            coverage=advance_coverage(state.coverage, belief, self._lengths),
+            moved_from=torch.where(visible[:, :, None, None], coarse, state.moved_from),
+        )
+        state = replace(state, previous=coarse, scene=scene, seen=state.seen | visible)
+        state = state.update_rows(visible.any(dim=1), **self._predict(state, distances))
+        return to_output(state, visible.any(dim=1).numpy()), state
+
+    def _advance_scene(self, state: DemonstrationState, coarse: Tensor, visible: Tensor) -> Tensor:
+        scene = state.scene.clone()
+        for v, name in enumerate(self.views):
+            motion = torch.stack([d.views[name].motion for d in self.demonstrations]).mean()
+            advanced = advance_still_scene(state.scene[:, v], state.previous[:, v], coarse[:, v], motion)
+            scene[:, v] = torch.where(visible[:, v, None, None], advanced, state.scene[:, v])
+        return scene
+
+    def _change(self, state: DemonstrationState, coarse: Tensor, visible: Tensor) -> Tensor:
+        """Mean change of the visible views since the belief last moved, float [N]."""
+        change = (coarse - state.moved_from).square().sum(dim=3).mean(dim=2) * visible
+        return change.sum(dim=1) / visible.sum(dim=1).clamp_min(1)
+
+    def _distances(self, images: VisibleFrames, scene: Tensor, num_rows: int) -> FrameDistances:
+        """Distances of N frames to all keyframes, summed over the visible views."""
+        total = torch.zeros(3, num_rows, len(self._prior))
+        count = torch.zeros(num_rows)
+        for v, name in enumerate(self.views):
+            chosen = images.view == v
+            rows = images.row[chosen]
+            if not len(rows):
+                continue
+            count[rows] += 1
+            frames, scenes = images.appearance.select(chosen), scene[rows, v]
+            parts = [d.views[name].distances(frames, scenes) for d in self.demonstrations]
+            total[:, rows] += torch.cat(parts, dim=2)
+        return FrameDistances(total, total / count.clamp_min(1)[:, None])
+
+    # Prediction
+
+    def _predict(self, state: DemonstrationState, distances: FrameDistances) -> dict[str, Tensor]:
+        """Fields of the state that are predictions, [N] each."""
+        progress = state.belief @ self._progress
+        variance = state.belief @ self._progress.square() - progress.square()
+        return {
+            "progress": progress.clamp(0, 1),
+            "uncertainty": variance.clamp_min(0).sqrt(),
+            "success": self._success(state, distances),
+            "subtask": self._subtasks[state.belief.argmax(dim=1)],
+            "ood": distances.mean[0].amin(dim=1) / OOD_DISTANCE,
+        }
+
+    def _success(self, state: DemonstrationState, distances: FrameDistances) -> Tensor:
+        """Success probability [N]: the largest over the demonstrations."""
+        best = torch.full((len(state),), NEVER)
+        changed = distances.mean[2].split(self._lengths, dim=1)
+        coverages = state.coverage.split(self._lengths, dim=1)
+        for demonstration, distance, coverage in zip(self.demonstrations, changed, coverages, strict=True):
+            ends = demonstration.num_end_frames
+            evidence = EndEvidence(
+                to_start=distance[:, :ends].mean(dim=1),
+                to_end=distance[:, -ends:].mean(dim=1),
+                coverage=coverage.amax(dim=1),
+            )
+            best = torch.maximum(best, success_score(evidence))
+        return best
+
+
+class FrameDistances(NamedTuple):
+    """Distances [3, N, S] of frames to keyframes: of the frame, the scene and the changed cells."""
+
+    total: Tensor  # summed over the visible views
+    mean: Tensor  # averaged over them
+
+
+def to_output(state: DemonstrationState, valid: BoolArray) -> RewardOutput:
+    """Return the prediction that a state holds; invalid rows carry the last one."""
+    return RewardOutput(
+        progress=state.potential(),
+        valid=valid,
+        subtask=state.subtask.numpy().copy(),
+        success=state.success.numpy().copy(),
+        uncertainty=np.where(valid, state.uncertainty.numpy(), np.float32(0)),
+        ood=np.where(valid, state.ood.numpy(), np.float32(np.nan)),
+    )

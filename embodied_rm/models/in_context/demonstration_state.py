@@ -1,0 +1,67 @@
+"""`DemonstrationState`: what the alignment of N videos carries from frame to frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.models.reward_model import RewardState, RowIndices
+from embodied_rm.types import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemonstrationState:
+    """The `RewardState` of `DemonstrationModel`, one row per video. Immutable. Shapes: V views, S keyframes."""
+
+    belief: Tensor  # probability to be at each keyframe, float [N, S]
+    coverage: Tensor  # ordered coverage up to each keyframe, float [N, S]
+    previous: Tensor  # coarse cells of the last frame, float [N, V, cells, C]
+    moved_from: Tensor  # coarse cells of the frame at which the belief last moved, float [N, V, cells, C]
+    scene: Tensor  # scene without what moves, float [N, V, cells, C]
+    seen: Tensor  # bool [N, V]: whether the view has been visible; before that, its cells are meaningless
+    progress: Tensor  # progress at the last scored frame, float [N]
+    uncertainty: Tensor  # standard deviation of that progress, float [N]
+    success: Tensor  # success probability, float [N]
+    subtask: Tensor  # subtask index, int64 [N]
+    ood: Tensor  # distance to the demonstrations, float [N]
+
+    def __len__(self) -> int:
+        return len(self.progress)
+
+    def take(self, rows: RowIndices) -> DemonstrationState:
+        """Return a copy of the given rows, in that order."""
+        index = torch.as_tensor(np.asarray(rows))
+        return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
+
+    def put(self, rows: RowIndices, other: RewardState) -> DemonstrationState:
+        """Return this state with `rows` replaced by the rows of `other`."""
+        assert isinstance(other, DemonstrationState)
+        index, others = torch.as_tensor(np.asarray(rows)), other._tensors()
+        return replace(self, **{name: t.index_copy(0, index, others[name]) for name, t in self._tensors().items()})
+
+    def potential(self) -> Array:
+        """float32 [N]: the progress at the last scored frame."""
+        return self.progress.numpy().copy()
+
+    def embedding(self) -> Array:
+        """float32 [N, D]: the coarse cells of the last frame."""
+        return self.previous.flatten(1).numpy().copy()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of all tensors, by name."""
+        return {name: tensor.clone() for name, tensor in self._tensors().items()}
+
+    def from_state_dict(self, tensors: dict[str, Tensor]) -> DemonstrationState:
+        """Return the state with these tensors."""
+        return replace(self, **tensors)
+
+    def update_rows(self, mask: Tensor, **new: Tensor) -> DemonstrationState:
+        """Return the state with the given tensors in the rows of `mask` (bool [N])."""
+        masks = {name: mask.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
+        return replace(self, **{k: torch.where(masks[k], tensor, getattr(self, k)) for k, tensor in new.items()})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,167 @@
+"""`EncodedDemonstration`: the keyframes of a demonstration, as each of its views shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.models.in_context.alignment import CHANGE_PER_KEYFRAME, keyframe_indices, mean_pairwise_distance
+from embodied_rm.models.in_context.appearance import (
+    Appearance,
+    cell_motion,
+    changed_cell_weights,
+    make_appearance,
+    num_end_frames,
+    squared_distances,
+    still_scene,
+    weigh_cells,
+)
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
+from embodied_rm.models.reward_model import UNKNOWN_SUBTASK
+from embodied_rm.types import Array, Episode, IntArray
+
+MAX_FRAMES = 200  # frames of a demonstration that are encoded, evenly spaced
+FRAMES_PER_BLOCK = 64  # frames that are encoded at a time, to bound the memory
+FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT = 2.0, 2.0, 3.0
+"""Log likelihood per distance, in mean distances of two keyframes: of the frame, of the scene without what moves, and
+of the cells that the demonstration changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedView:
+    """The keyframes of one view, R of them, and the scales of their distances."""
+
+    coarse: Tensor  # cells of the keyframes, float [R, cells, C]
+    scene: Tensor  # cells of the scene without what moves, float [R, cells, C]
+    changed: Tensor  # weighted cells that the demonstration changed, float [R, D]
+    cell_weights: tuple[Tensor, ...]  # weights of the cells, per level
+    motion: Tensor  # mean squared change of a cell between two frames, float []
+    scales: tuple[Tensor, Tensor, Tensor]  # mean distance of two keyframes: of frame, scene and changed cells
+
+    def distances(self, frame: Appearance, scene: Tensor) -> Tensor:
+        """Distances [3, M, R] of M frames to the keyframes, in mean distances of two keyframes.
+
+        Args:
+            frame: The frames.
+            scene: Their scenes without what moves, float [M, cells, C].
+
+        Returns:
+            Distances of the frame, of the scene and of the changed cells.
+        """
+        changed = weigh_cells(frame.fine, self.cell_weights)
+        parts = (
+            squared_distances(frame.coarse, self.coarse),
+            squared_distances(scene, self.scene),
+            torch.cdist(changed, self.changed).square(),
+        )
+        return torch.stack([part / scale for part, scale in zip(parts, self.scales, strict=True)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedDemonstration:
+    """A demonstration, ready for alignment. Shapes: R keyframes."""
+
+    views: Mapping[str, EncodedView]
+    progress: Tensor  # progress of the keyframes, float [R] in [0, 1]
+    subtasks: IntArray  # index of the annotated subtask of each keyframe, int64 [R]; -1 without annotation
+    duration: Tensor  # fraction of the time that each keyframe lasts, float [R] of sum 1
+    move_threshold: float  # change of the coarse cells after which a video has moved
+
+    def __len__(self) -> int:
+        return len(self.progress)
+
+    @property
+    def num_end_frames(self) -> int:
+        """Number of keyframes that show the scene before the task, and of those that show it after."""
+        return num_end_frames(len(self))
+
+
+def demonstration_stride(length: int) -> int:
+    """Return n such that every n-th frame of a demonstration is encoded."""
+    return -(-length // MAX_FRAMES)
+
+
+def encode_demonstration(episode: Episode, encoder: FrozenEncoder) -> EncodedDemonstration:
+    """Encode a demonstration; at most `MAX_FRAMES` of its frames, evenly spaced.
+
+    Raises:
+        UserError: When the episode is marked as failed.
+        DataError: When no frame differs from the first one.
+    """
+    if episode.success is False:
+        raise UserError(f"{episode.name}: a demonstration must succeed; this one is marked as failed")
+    index = np.arange(0, len(episode), demonstration_stride(len(episode)))
+    frames = {name: encode_frames(video[index], encoder) for name, video in episode.views.items()}
+    distances = sum(squared_distances(a.coarse, a.coarse) for a in frames.values()) / len(frames)
+    assert isinstance(distances, Tensor)
+    threshold = CHANGE_PER_KEYFRAME * float(mean_pairwise_distance(distances))
+    keyframes = keyframe_indices(distances, threshold)
+    if len(keyframes) < 2:
+        raise DataError(f"{episode.name}: all its frames look alike, so it demonstrates nothing")
+    ends = np.append(index[keyframes[1:]], len(episode))
+    duration = torch.from_numpy(np.diff(ends, prepend=0)).float()
+    return EncodedDemonstration(
+        views={name: encode_view(appearance, keyframes) for name, appearance in frames.items()},
+        progress=torch.from_numpy(demonstrated_progress(episode, index[keyframes])),
+        subtasks=subtask_of_frames(episode, index[keyframes]),
+        duration=duration / duration.sum(),
+        move_threshold=threshold,
+    )
+
+
+def encode_frames(video: np.ndarray, encoder: FrozenEncoder) -> Appearance:
+    """Encode a video uint8 [T, H, W, 3] block by block."""
+    blocks = [
+        encoder.encode(video[start : start + FRAMES_PER_BLOCK]) for start in range(0, len(video), FRAMES_PER_BLOCK)
+    ]
+    return make_appearance([torch.cat(level) for level in zip(*blocks, strict=True)])
+
+
+def encode_view(frames: Appearance, keyframes: Sequence[int]) -> EncodedView:
+    """Select the keyframes of one view, and scale their distances."""
+    rows = torch.tensor(keyframes)
+    motion = cell_motion(frames.coarse).clamp_min(1e-6)
+    coarse, scene = frames.coarse[rows], still_scene(frames.coarse, motion)[rows]
+    fine = frames.select(rows).fine
+    weights = tuple(changed_cell_weights(level) for level in fine)
+    changed = weigh_cells(fine, weights)
+    own_distances = (
+        squared_distances(coarse, coarse),
+        squared_distances(scene, scene),
+        torch.cdist(changed, changed).square(),
+    )
+    first, second, third = (mean_pairwise_distance(distances) for distances in own_distances)
+    return EncodedView(
+        coarse=coarse,
+        scene=scene,
+        changed=changed,
+        cell_weights=weights,
+        motion=motion,
+        scales=(first, second, third),
+    )
+
+
+def demonstrated_progress(episode: Episode, frames: IntArray) -> Array:
+    """Progress of the keyframes of a demonstration, float32 [R].
+
+    It is that of its annotation. Without one it is the mean of elapsed time and elapsed change: keyframes are equally
+    far apart in change.
+    """
+    if episode.progress is not None or episode.subtasks:
+        return true_progress(episode)[frames].astype(np.float32)
+    time, change = frames / max(len(episode) - 1, 1), np.linspace(0, 1, len(frames))
+    return ((time + change) / 2).astype(np.float32)
+
+
+def subtask_of_frames(episode: Episode, frames: IntArray) -> IntArray:
+    """Index of the annotated subtask at each of these frames; -1 without annotation."""
+    if not episode.subtasks:
+        return np.full(len(frames), UNKNOWN_SUBTASK, np.int64)
+    starts = np.array([subtask.start for subtask in episode.subtasks])
+    return np.maximum(np.searchsorted(starts, frames, side="right") - 1, 0).astype(np.int64)

@@ -1,0 +1,153 @@
+"""A pretrained image encoder whose feature maps are compared cell by cell: frozen, in ONNX Runtime if installed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.encoders import resize
+from embodied_rm.models.onnx_export import export_module
+from embodied_rm.models.onnx_net import load_graph
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0, INSTALL_HINT, tensors_sha256
+from embodied_rm.types import Frames
+
+NUM_LEVELS = 3  # last feature maps of the encoder that are used
+FINE_GRID, COARSE_GRID = 14, 4  # largest side, in cells, of a map and of a pooled map
+IMAGES_PER_CALL = 2  # images of one call of ONNX Runtime: more of them leave the processor's caches
+CACHE_DIR_VARIABLE, CACHE_DIR = "XDG_CACHE_HOME", "~/.cache"  # folder of files that can be computed again
+DIGEST_BYTES = 32
+RUNTIME_MODULES = ("onnx", "onnxruntime", "onnxscript")
+
+
+class CellMaps(nn.Module):
+    """Images uint8 [M, H, W, 3] at the encoder's size -> maps [M, C, h, w] of its last levels, sides up to 14 cells."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(3, 1, 1))
+        self.register_buffer("std", 255 * torch.tensor(std).view(3, 1, 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Compute the maps, from the finest to the coarsest."""
+        pixels = (images.permute(0, 3, 1, 2).float() - self.mean) / self.std
+        maps = self.model.forward_intermediates(pixels, indices=NUM_LEVELS, intermediates_only=True)  # type: ignore[operator]
+        return tuple(
+            nn.functional.avg_pool2d(level, -(-level.shape[-1] // FINE_GRID)) if level.shape[-1] > FINE_GRID else level
+            for level in maps
+        )
+
+
+class FrozenEncoder:
+    """Unit vectors per cell of images, from a pretrained encoder that is never trained.
+
+    On a CPU with ONNX Runtime it is four times as fast as torch, and equal to it within 1e-4.
+    """
+
+    def __init__(self, name: str = EFFICIENTNET_LITE0.name, *, use_onnx: bool | None = None) -> None:
+        """
+        Args:
+            name: As for `load_timm`.
+            use_onnx: Whether ONNX Runtime computes the maps. None: if it is installed.
+
+        Raises:
+            CheckpointError: When the weights are absent or damaged.
+            UserError: For an unknown name.
+        """
+        from embodied_rm.models.timm_encoder import load_timm  # imports timm, which takes seconds
+
+        description, model = load_timm(name)
+        self.name, self.image_size = name, description.image_size
+        self.weights_sha256 = tensors_sha256(model.state_dict())
+        self._maps = CellMaps(model, description.mean, description.std).eval()
+        has_runtime = all(find_spec(module) is not None for module in RUNTIME_MODULES)
+        self._run = self._open_graph() if (has_runtime if use_onnx is None else use_onnx) else self._run_torch
+        self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="encoder")
+
+    def encode(self, images: Frames | Tensor) -> list[Tensor]:
+        """Encode images uint8 [M, H, W, 3] of any size.
+
+        Returns:
+            Per level, cells float32 [M, h * w, C] of unit length.
+        """
+        pixels = torch.as_tensor(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images.cpu()
+        if tuple(pixels.shape[1:3]) != self.image_size:
+            resized = resize(pixels.permute(0, 3, 1, 2).float(), self.image_size)
+            pixels = resized.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
+        chunks = list(self._executor.map(self._run, pixels.split(IMAGES_PER_CALL)))
+        return [
+            nn.functional.normalize(torch.cat(level).flatten(2).transpose(1, 2), dim=2)
+            for level in zip(*chunks, strict=True)
+        ]
+
+    def _run_torch(self, images: Tensor) -> tuple[Tensor, ...]:
+        with torch.inference_mode():
+            return tuple(self._maps(images))
+
+    def _open_graph(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Load the graph of these weights, from the cache folder or exported into it."""
+        key = f"{self.weights_sha256} {self.image_size} {torch.__version__} {NUM_LEVELS} {FINE_GRID}"
+        path = graph_cache_dir() / f"{hashlib.sha256(key.encode()).hexdigest()}.onnx"
+        graph = read_graph(path)
+        if graph is None:
+            images = torch.zeros(2, *self.image_size, 3, dtype=torch.uint8)
+            graph = export_module(self._maps, {"images": images}, output_names())
+            write_graph(path, graph)
+        return load_graph(graph, "encoder", output_names())
+
+
+def output_names() -> tuple[str, ...]:
+    """Names of the graph's outputs."""
+    return tuple(f"level_{level}" for level in range(NUM_LEVELS))
+
+
+def graph_cache_dir() -> Path:
+    """Folder of exported graphs."""
+    return Path(os.environ.get(CACHE_DIR_VARIABLE) or CACHE_DIR).expanduser() / "embodied_rm" / "encoders"
+
+
+def read_graph(path: Path) -> bytes | None:
+    """Return a cached graph; None if there is none, or its digest differs."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, graph = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    return graph if hashlib.sha256(graph).digest() == digest else None
+
+
+def write_graph(path: Path, graph: bytes) -> None:
+    """Cache a graph, after its digest; a folder that cannot be written costs the next process an export."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, hashlib.sha256(graph).digest() + graph)
+    except OSError:
+        return
+
+
+@cache
+def open_frozen_encoder(name: str = EFFICIENTNET_LITE0.name) -> FrozenEncoder:
+    """Return the encoder of a name, loaded once per process.
+
+    Raises:
+        CheckpointError: When the weights are absent or damaged; says what to install.
+        UserError: For an unknown name.
+    """
+    try:
+        return FrozenEncoder(name)
+    except ModuleNotFoundError as error:
+        raise CheckpointError(f"encoder={name} needs {error.name}: {INSTALL_HINT}") from error
