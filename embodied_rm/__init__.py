@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embodied_rm.api.clip_output import ClipOutput
+    from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
     from embodied_rm.api.learned_reward import LearnedReward
     from embodied_rm.api.policies import clone, refine
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
@@ -29,6 +30,7 @@ EXPORTS = {
     "CheckpointError": "embodied_rm.errors",
     "ClipOutput": "embodied_rm.api.clip_output",
     "DataError": "embodied_rm.errors",
+    "DemonstrationRewardModel": "embodied_rm.api.demonstration_reward_model",
     "Episode": "embodied_rm.types",
     "LearnedReward": "embodied_rm.api.learned_reward",
     "ProgressRewardModel": "embodied_rm.api.progress_reward_model",
@@ -38,6 +40,7 @@ EXPORTS = {
     "UserError": "embodied_rm.errors",
     "Views": "embodied_rm.types",
     "clone": "embodied_rm.api.policies",
+    "from_demonstration": "embodied_rm.api.demonstration_reward_model",
     "load_reward_model": "embodied_rm.api.sources",
     "open_dataset": "embodied_rm.api.sources",
     "refine": "embodied_rm.api.policies",
@@ -49,6 +52,7 @@ __all__ = [
     "CheckpointError",
     "ClipOutput",
     "DataError",
+    "DemonstrationRewardModel",
     "Episode",
     "LearnedReward",
     "ProgressRewardModel",
@@ -58,6 +62,7 @@ __all__ = [
     "UserError",
     "Views",
     "clone",
+    "from_demonstration",
     "load_reward_model",
     "open_dataset",
     "refine",

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
+from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
-from embodied_rm.models.scoring import score_episodes
-from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.run_folder import NullReporter
-from embodied_rm.types import Episode, RewardOutput, Views
-
-if TYPE_CHECKING:
-    from embodied_rm.audit import AuditResult
 
 
-class ProgressRewardModel:
-    """A progress reward model with everything around it: score, evaluate, audit, save.
+class ProgressRewardModel(BaseRewardModel[ProgressNet]):
+    """A trained progress reward model: score, evaluate, audit, save.
 
     It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
     """
@@ -34,85 +24,13 @@ class ProgressRewardModel:
             net: The network.
             metadata: What its checkpoint states about it: the data it was trained on, their hashes.
         """
-        self.net = net
+        super().__init__(net)
         self.metadata = dict(metadata or {})
 
     @property
-    def input_spec(self) -> InputSpec:
-        """The views that the model knows, and the size at which it sees them."""
-        return self.net.input_spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The optional features of the model."""
-        return self.net.capabilities
-
-    def score(
-        self,
-        frames: FrameInput,
-        instruction: str,
-        *,
-        goal: FrameInput | None = None,
-        demonstration: Episode | None = None,
-        success_threshold: float = RewardConfig.success_threshold,
-        success_patience: int = RewardConfig.success_patience,
-    ) -> ClipOutput:
-        """Score a clip frame by frame. A frame's output depends on no later frame.
-
-        Args:
-            frames: uint8 [T, H, W, 3] of the model's first view, or a view name -> such an array. Any height and width.
-            instruction: What the robot is asked to do. "a; then b" are two sub-goals, scored one after the other.
-            goal: An image of the finished task, as `frames` with T = 1.
-            demonstration: An episode of the task with subtasks or progress, which the model aligns the clip with.
-            success_threshold: Success probability from which a frame counts as done, in (0, 1].
-            success_patience: Consecutive such frames that make the task done, at least 1.
-
-        Returns:
-            Arrays over T: progress in [0, 1], success probability, done, subtask index, uncertainty, ood.
-
-        Raises:
-            UserError: For frames, an instruction, views or a rule that do not fit.
-        """
-        RewardConfig(success_threshold=success_threshold, success_patience=success_patience)  # checks both
-        known_views = self.input_spec.views
-        episode = self._resize(clip_episode(frames, instruction, known_views))
-        goals = None if goal is None else [self._resize(clip_episode(goal, instruction, known_views))]
-        references = None if demonstration is None else [self._resize(demonstration)]
-        (output,) = score_episodes(self.net, [episode], goals, references)
-        return ClipOutput(**vars(output), done=done_frames(output, success_threshold, success_patience))
-
-    def evaluate(self, data: Iterable[Episode]) -> dict[str, object]:
-        """Compare the model with annotated episodes, and with baselines that see no image.
-
-        Args:
-            data: Episodes with known progress: annotated subtasks, or a progress column.
-
-        Returns:
-            `{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`. The page
-            on metrics defines each one.
-
-        Raises:
-            DataError: Naming an episode whose progress is unknown.
-        """
-        from embodied_rm.evaluate import evaluate
-
-        return evaluate(self.net, [self._resize(episode) for episode in data], NullReporter())
-
-    def audit(self, data: Iterable[Episode]) -> list[AuditResult]:
-        """Test the model with instructions, images and videos that are made to fool it.
-
-        Args:
-            data: Episodes whose success is known.
-
-        Returns:
-            One result per case: `case.name`, `value`, `num_trials`, `passed` (None: the data hold nothing for it).
-
-        Raises:
-            DataError: When no episode's success is known.
-        """
-        from embodied_rm.audit import AuditRewardConfig, audit
-
-        return audit(self.net, [self._resize(episode) for episode in data], AuditRewardConfig(), NullReporter())
+    def net(self) -> ProgressNet:
+        """The network."""
+        return self.model
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a checkpoint: safetensors and a JSON manifest with SHA-256 sums.
@@ -129,24 +47,3 @@ class ProgressRewardModel:
         if folder.exists() and any(folder.iterdir()) and not overwrite:
             raise UserError(f"{folder} is not empty: name another folder, or pass overwrite=True")
         save_progress_net(folder, self.net, self.metadata)
-
-    def reset(
-        self,
-        views: Views,
-        instructions: Sequence[str],
-        goal: Views | None = None,
-        reference: Demonstration | None = None,
-    ) -> RewardState:
-        """Start N episodes at their first frames; see `RewardModel.reset`."""
-        return self.net.reset(views, instructions, goal, reference)
-
-    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """Score one new frame set per episode; see `RewardModel.step`."""
-        return self.net.step(state, views)
-
-    def _resize(self, episode: Episode) -> Episode:
-        """The episode with the views that the model knows, at its image size."""
-        views, size = self.input_spec.select_views(episode.views, episode.name), self.input_spec.image_size
-        if size is None:
-            return replace(episode, views={name: episode.views[name] for name in views})
-        return resize_episode(episode, views, size)

@@ -9,7 +9,7 @@ from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_min
 from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.data.recordings.recording import find_recording, find_recordings
+from embodied_rm.data.recordings.recording import VIDEO_SUFFIXES, find_recording, find_recordings, video_recording
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
 from embodied_rm.data.source import EpisodeSource
@@ -72,6 +72,13 @@ def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) 
         return None
     _check_no_instruction(path, instruction)
     return LeRobotDataset(path, feature_map)
+
+
+@register_dataset_reader("video", layout="a video file")
+def _open_video(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    if path.suffix.lower() not in VIDEO_SUFFIXES or not path.is_file():
+        return None
+    return Mp4Dataset([video_recording(path, instruction)], feature_map, path=path)
 
 
 @register_dataset_reader("recording", layout="<view>.mp4 (a recording)")

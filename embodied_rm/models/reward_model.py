@@ -198,6 +198,18 @@ class StepsMany(Protocol):
 
 
 @runtime_checkable
+class ScoresFirstFrame(Protocol):
+    """A model whose first frame has a progress of its own, so that a video may start anywhere. Optional.
+
+    The potential of the state that its `reset` returns is that progress, and not 0.
+    """
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        """Return the prediction for the first frames, from the state that `reset` returned."""
+        ...
+
+
+@runtime_checkable
 class VideoRewardModel(Protocol):
     """A model that scores complete videos only. It is not causal, so no reward can be computed from it online."""
 

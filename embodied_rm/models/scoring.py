@@ -9,9 +9,16 @@ from embodied_rm.models.batched_scoring import can_batch, step_in_batch
 from embodied_rm.models.demo_alignment import stack_demonstrations
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.progress_net_state import ProgressNetState
-from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState, StepsMany, VideoRewardModel
+from embodied_rm.models.reward_model import (
+    Demonstration,
+    RewardModel,
+    RewardState,
+    ScoresFirstFrame,
+    StepsMany,
+    VideoRewardModel,
+)
 from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
-from embodied_rm.types import Episode, RewardOutput, Views
+from embodied_rm.types import Episode, IntArray, RewardOutput, Views
 
 MAX_BATCH_EPISODES = 64  # episodes that are scored in parallel
 
@@ -33,7 +40,9 @@ def score_episodes(
     group_keys = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(group_keys, key=lambda i: (str(group_keys[i]), -len(episodes[i])))
     curves: dict[int, RewardOutput] = {}
-    subgoal_model = model if isinstance(model, SubgoalRewardModel) else SubgoalRewardModel(model)
+    # A model with a progress of its own at the first frame aligns whole tasks, which have no subgoals.
+    is_whole = isinstance(model, SubgoalRewardModel | ScoresFirstFrame)
+    subgoal_model = model if is_whole else SubgoalRewardModel(model)
     for _, group in groupby(order, key=lambda i: group_keys[i]):
         members = list(group)
         for start in range(0, len(members), MAX_BATCH_EPISODES):
@@ -53,15 +62,22 @@ def _score_batch(
     assert (np.diff(lengths) <= 0).all()
     state = reset_model(model, views_at(episodes, 0), [episode.instruction for episode in episodes], goal, reference)
     curves = [_initial_outputs(len(episode)) for episode in episodes]
+    if isinstance(model, ScoresFirstFrame):
+        _set_rows(curves, np.arange(len(episodes)), 0, model.first_output(state))
     for t in range(1, int(lengths[0])):
         active = np.flatnonzero(lengths > t)
         if len(active) < len(state):
             state = state.take(active)
         output, state = model.step(state, views_at([episodes[int(i)] for i in active], t))
-        for name in vars(output):
-            for i, value in zip(active, getattr(output, name), strict=True):
-                getattr(curves[i], name)[t] = value
+        _set_rows(curves, active, t, output)
     return curves
+
+
+def _set_rows(curves: Sequence[RewardOutput], rows: IntArray, t: int, output: RewardOutput) -> None:
+    """Set frame t of the curves `rows` to the rows of a prediction."""
+    for name, values in vars(output).items():
+        for i, value in zip(rows, values, strict=True):
+            getattr(curves[i], name)[t] = value
 
 
 def score_video(
@@ -77,7 +93,8 @@ def score_video(
     """
     if isinstance(model, VideoRewardModel):
         return model.score_video(instruction, blocks)
-    model = SubgoalRewardModel(model) if SUBGOAL_SEPARATOR in instruction else model
+    if SUBGOAL_SEPARATOR in instruction and not isinstance(model, ScoresFirstFrame):
+        model = SubgoalRewardModel(model)
     goal_views = None if goal is None else views_at([goal], -1)
     demonstration = None if reference is None else stack_demonstrations([reference])
     outputs: list[RewardOutput] = []
@@ -86,7 +103,7 @@ def score_video(
         rows = np.arange(len(views))
         if state is None:
             state = reset_model(model, views.select(rows[:1]), [instruction], goal_views, demonstration)
-            outputs.append(_initial_outputs(1))
+            outputs.append(model.first_output(state) if isinstance(model, ScoresFirstFrame) else _initial_outputs(1))
             rows = rows[1:]
         if len(rows):
             output, state = step_many(model, state, views.select(rows))

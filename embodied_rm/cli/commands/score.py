@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +16,17 @@ from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate.goal_images import read_goal_episode
+from embodied_rm.experiments.in_context import (
+    demonstration_digest,
+    load_videos,
+    matching_stride,
+    open_demonstration_model,
+)
 from embodied_rm.experiments.load import load_dataset, load_model_or_judge, report_issues
 from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.paths import model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
@@ -36,13 +43,22 @@ class ScoreCommand(ScoreConfig):
     instruction: str | None = None
     goal_images: tuple[Path, ...] = ()
     demonstration: Path | None = None
+    demonstration_indices: tuple[int, ...] = (0,)
+    encoder: str = EFFICIENTNET_LITE0.name
     report_episodes: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     rerun: bool = False
     features: FeatureMap = field(default_factory=FeatureMap)
 
+    @property
+    def in_context(self) -> bool:
+        """Whether the demonstration itself is the model: nothing else is named."""
+        return self.demonstration is not None and self.checkpoint is None and self.judge.type is None
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.demonstration_indices != (0,) and not self.in_context:
+            raise UserError("demonstration_indices needs demonstration=, and neither checkpoint= nor judge=")
         if self.rerun and find_spec("rerun") is None:
             raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 
@@ -50,19 +66,24 @@ class ScoreCommand(ScoreConfig):
 def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score all episodes that are not scored yet; write table, plots, report and metrics into the run folder."""
     start_s = time.monotonic()
-    if config.judge.type is None:
+    if config.judge.type is None and not config.in_context:
         resolve_reward_model(config.checkpoint)  # fails early if it is missing
-    source = load_dataset(config.data, reporter, config.instruction, config.features)
+    load = load_videos if config.in_context else load_dataset
+    source = load(config.data, reporter, config.instruction, config.features)
     reporter.table("score", run_settings(config, source))
     open_model, num_gpus = partial(open_scorer, config, source.views), int(config.judge.device.startswith("cuda"))
     score_config, settings = to_base_config(config, ScoreConfig), result_settings(config)
+    if config.in_context and config.frame_stride == ScoreConfig.frame_stride:
+        assert config.demonstration is not None
+        stride = matching_stride(config.demonstration, config.demonstration_indices[0], config.features, source)
+        score_config = replace(score_config, frame_stride=stride)
     results = score_corpus(open_model, source, score_config, run, reporter, settings, num_gpus=num_gpus)
     report_issues(results.issues, reporter)
     if config.rerun:
         write_rerun_files(run, source, results, reporter)
     rows = reporter.track(list(results.predictions)[: config.report_episodes], "write report")
     panels = tuple(readable_panels(source, rows, results, reporter))
-    label = model_label(config.checkpoint, config.judge)
+    label = model_name(config)
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {label}", episodes=panels)
     write_report(run.file_path("report.html"), report)
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
@@ -75,14 +96,25 @@ def run_settings(config: ScoreCommand, source: EpisodeSource) -> dict[str, objec
     return {
         "episodes": len(config.episode_indices) or len(source),
         "recorded views": source.views,
-        "model": model_label(config.checkpoint, config.judge),
+        "model": model_name(config),
         "engine": config.engine,
         "workers": config.num_workers,
     }
 
 
+def model_name(config: ScoreCommand) -> str:
+    """Return the name of the model for people."""
+    if config.in_context:
+        return f"{config.demonstration} in context, over {config.encoder}"
+    return model_label(config.checkpoint, config.judge)
+
+
 def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
     """Open the model, goal images and demonstration; `views` are those of the recordings."""
+    if config.in_context:
+        assert config.demonstration is not None
+        demonstrations = (config.demonstration, config.demonstration_indices)
+        return Scorer(model=open_demonstration_model(*demonstrations, config.encoder, config.features))
     model, _ = load_model_or_judge(config.checkpoint, config.judge)
     input_spec = model.input_spec
     goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
@@ -95,6 +127,10 @@ def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
 def result_settings(config: ScoreCommand) -> dict[str, str]:
     """Return digests of everything that decides the scores, see `score_corpus`."""
     judge = config.judge
+    if config.in_context:
+        assert config.demonstration is not None
+        demonstrations = (config.demonstration, config.demonstration_indices)
+        return {"model": demonstration_digest(*demonstrations, config.encoder, config.features)}
     digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
     settings = {"model": digest}
     if config.goal_images:

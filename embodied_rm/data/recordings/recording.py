@@ -12,6 +12,8 @@ from embodied_rm.types import Subtask
 
 ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
 SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
+VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm")  # of single video files
+VIDEO_VIEW = "video"  # view name of a single video file
 INSTRUCTION_FILE = "task_instruction.json"
 """List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
 
@@ -70,6 +72,20 @@ def find_recording(folder: Path | str, instruction: str | None = None) -> Record
         subtasks=annotation_path if annotation_path.exists() else (),
         success=read_success(folder),
     )
+
+
+def video_recording(path: Path, instruction: str | None = None) -> Recording:
+    """Return the recording that is one video file; the view is named `VIDEO_VIEW`, whatever the file is called."""
+    instruction = _read_instruction(path.parent) if instruction is None else instruction
+    return Recording(name=path.stem, videos={VIDEO_VIEW: path}, instruction=instruction)
+
+
+def lacks_instruction(path: Path) -> bool:
+    """Return whether a path is a video file, a recording or a folder of recordings, without an instruction near it."""
+    folder = path.parent if path.suffix in VIDEO_SUFFIXES else path
+    is_recording = folder != path or any(path.glob("*.mp4")) or any(path.glob("*/*.mp4"))
+    near = (folder, folder.absolute().parent, *(child for child in path.glob("*") if child.is_dir()))
+    return is_recording and not any((place / INSTRUCTION_FILE).exists() for place in near)
 
 
 def read_success(folder: Path) -> bool | None:

@@ -76,7 +76,7 @@ def advance_still_scene(memory: Tensor, previous: Tensor, current: Tensor, motio
         memory: The memory before this frame.
         previous: Cells of the frame before.
         current: Cells of this frame.
-        motion: Mean squared change of a cell in the demonstration, > 0.
+        motion: Squared change at which a cell is hardly still any more, > 0.
     """
     change = (current - previous).square().sum(dim=2, keepdim=True)
     return memory + torch.exp(-change / motion) * (current - memory)

@@ -44,6 +44,18 @@ class VisibleFrames(NamedTuple):
     row: Tensor  # int64 [P]: the frame of each image
     view: Tensor  # int64 [P]: its view
 
+    def at(self, t: int) -> VisibleFrames:
+        """Return the images of frame t, as those of the only frame."""
+        chosen = self.row == t
+        return VisibleFrames(self.appearance.select(chosen), self.row[chosen] * 0, self.view[chosen])
+
+
+class Movement(NamedTuple):
+    """What has happened in N frames, bool [N] each."""
+
+    first: Tensor  # the first visible frame of its video
+    moved: Tensor  # the first one, or one that has changed enough since the belief last moved
+
 
 class DemonstrationModel:
     """A `RewardModel` from demonstrations, over a frozen encoder. It reads no instruction, and nothing is trained.
@@ -107,7 +119,7 @@ class DemonstrationModel:
     def first_output(self, state: RewardState) -> RewardOutput:
         """Return the prediction for the first frames, from the state that `reset` returned."""
         assert isinstance(state, DemonstrationState)
-        return to_output(state, state.seen.any(dim=1).numpy())
+        return to_output(state)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, DemonstrationState]:
         """Score one new frame per row. A row without a visible view is invalid and carries its last prediction."""
@@ -115,21 +127,32 @@ class DemonstrationModel:
         check_step(state, views)
         visible = self._visible(views)
         images = self._encode(views, visible)
-        return self._step_encoded(state, images, visible)
+        state, moved = self._perceive(state, images, torch.from_numpy(visible))
+        distances = self._distances(images, state.scene, len(visible))
+        state = self._align(state, distances, moved)
+        return to_output(state), state
 
     def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """Score consecutive frames of one video, one row per frame; `state` has one row."""
+        """Score consecutive frames of one video, one row per frame; `state` has one row.
+
+        The distances of all frames are computed at once, which is faster than frame by frame.
+        """
         assert isinstance(state, DemonstrationState) and len(state) == 1
         visible = self._visible(views)
         images = self._encode(views, visible)
-        outputs = []
+        perceived = []
         for t in range(len(views)):
-            chosen = images.row == t
-            frame = VisibleFrames(images.appearance.select(chosen), images.row[chosen] * 0, images.view[chosen])
-            output, state = self._step_encoded(state, frame, visible[t : t + 1])
-            outputs.append(output)
+            state, moved = self._perceive(state, images.at(t), torch.from_numpy(visible[t : t + 1]))
+            perceived.append((state, moved))
+        scenes = torch.cat([frame_state.scene for frame_state, _ in perceived])
+        distances = self._distances(images, scenes, len(views))
+        outputs = []
+        previous = perceived[0][0]
+        for t, (frame_state, moved) in enumerate(perceived):
+            previous = self._align(frame_state.with_predictions_of(previous), distances.at(t), moved)
+            outputs.append(to_output(previous))
         columns = {name: np.concatenate([getattr(o, name) for o in outputs]) for name in vars(outputs[0])}
-        return RewardOutput(**columns), state
+        return RewardOutput(**columns), previous
 
     # Perception
 
@@ -144,6 +167,7 @@ class DemonstrationModel:
             moved_from=blank,
             scene=blank,
             seen=torch.zeros(num_rows, len(self.views), dtype=torch.bool),
+            valid=torch.zeros(num_rows, dtype=torch.bool),
             progress=zeros,
             uncertainty=zeros,
             success=zeros,
@@ -177,10 +201,10 @@ class DemonstrationModel:
 
     # Alignment
 
-    def _step_encoded(
-        self, state: DemonstrationState, images: VisibleFrames, visible_array: BoolArray
-    ) -> tuple[RewardOutput, DemonstrationState]:
-        visible = torch.from_numpy(visible_array)
+    def _perceive(
+        self, state: DemonstrationState, images: VisibleFrames, visible: Tensor
+    ) -> tuple[DemonstrationState, Movement]:
+        """Take one frame per row into the memories of the state, and return which rows have moved."""
         coarse = state.previous.clone()
         coarse[images.row, images.view] = images.appearance.coarse
         fresh = (visible & ~state.seen)[:, :, None, None]
@@ -190,22 +214,27 @@ class DemonstrationModel:
             scene=torch.where(fresh, coarse, state.scene),
             moved_from=torch.where(fresh, coarse, state.moved_from),
         )
-        is_first = ~state.seen.any(dim=1) & visible.any(dim=1)
-        scene = self._advance_scene(state, coarse, visible)
-        distances = self._distances(images, scene, len(visible))
-        moved = is_first | (self._change(state, coarse, visible) > self._move_threshold)
-        predicted = torch.where(is_first[:, None], state.belief, state.belief @ self._transitions)
+        first = ~state.seen.any(dim=1) & visible.any(dim=1)
+        moved = first | (change_of_views(state.moved_from, coarse, visible) > self._move_threshold)
+        left = (moved[:, None] & visible)[:, :, None, None]
+        state = replace(
+            state,
+            scene=self._advance_scene(state, coarse, visible),
+            moved_from=torch.where(left, coarse, state.moved_from),
+            previous=coarse,
+            seen=state.seen | visible,
+            valid=visible.any(dim=1),
+        )
+        return state, Movement(first=first, moved=moved)
+
+    def _align(self, state: DemonstrationState, distances: FrameDistances, movement: Movement) -> DemonstrationState:
+        """Move the belief of the rows that have moved, and predict."""
+        predicted = torch.where(movement.first[:, None], state.belief, state.belief @ self._transitions)
         weights = torch.tensor([FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT])
         belief = update_belief(predicted, -(weights[:, None, None] * distances.total).sum(dim=0))
-        state = state.update_rows(
-            moved,
-            belief=belief,
-            coverage=advance_coverage(state.coverage, belief, self._lengths),
-            moved_from=torch.where(visible[:, :, None, None], coarse, state.moved_from),
-        )
-        state = replace(state, previous=coarse, scene=scene, seen=state.seen | visible)
-        state = state.update_rows(visible.any(dim=1), **self._predict(state, distances))
-        return to_output(state, visible.any(dim=1).numpy()), state
+        coverage = advance_coverage(state.coverage, belief, self._lengths)
+        state = state.update_rows(movement.moved, belief=belief, coverage=coverage)
+        return state.update_rows(state.valid, **self._predict(state, distances))
 
     def _advance_scene(self, state: DemonstrationState, coarse: Tensor, visible: Tensor) -> Tensor:
         scene = state.scene.clone()
@@ -214,11 +243,6 @@ class DemonstrationModel:
             advanced = advance_still_scene(state.scene[:, v], state.previous[:, v], coarse[:, v], motion)
             scene[:, v] = torch.where(visible[:, v, None, None], advanced, state.scene[:, v])
         return scene
-
-    def _change(self, state: DemonstrationState, coarse: Tensor, visible: Tensor) -> Tensor:
-        """Mean change of the visible views since the belief last moved, float [N]."""
-        change = (coarse - state.moved_from).square().sum(dim=3).mean(dim=2) * visible
-        return change.sum(dim=1) / visible.sum(dim=1).clamp_min(1)
 
     def _distances(self, images: VisibleFrames, scene: Tensor, num_rows: int) -> FrameDistances:
         """Distances of N frames to all keyframes, summed over the visible views."""
@@ -271,9 +295,20 @@ class FrameDistances(NamedTuple):
     total: Tensor  # summed over the visible views
     mean: Tensor  # averaged over them
 
+    def at(self, t: int) -> FrameDistances:
+        """Return the distances of frame t, as those of the only frame."""
+        return FrameDistances(self.total[:, t : t + 1], self.mean[:, t : t + 1])
 
-def to_output(state: DemonstrationState, valid: BoolArray) -> RewardOutput:
+
+def change_of_views(before: Tensor, after: Tensor, visible: Tensor) -> Tensor:
+    """Mean change of the visible views, float [N], between cells [N, V, cells, C]."""
+    change = (after - before).square().sum(dim=3).mean(dim=2) * visible
+    return change.sum(dim=1) / visible.sum(dim=1).clamp_min(1)
+
+
+def to_output(state: DemonstrationState) -> RewardOutput:
     """Return the prediction that a state holds; invalid rows carry the last one."""
+    valid = state.valid.numpy().copy()
     return RewardOutput(
         progress=state.potential(),
         valid=valid,

@@ -22,6 +22,7 @@ class DemonstrationState:
     moved_from: Tensor  # coarse cells of the frame at which the belief last moved, float [N, V, cells, C]
     scene: Tensor  # scene without what moves, float [N, V, cells, C]
     seen: Tensor  # bool [N, V]: whether the view has been visible; before that, its cells are meaningless
+    valid: Tensor  # bool [N]: whether the last frame had a visible view
     progress: Tensor  # progress at the last scored frame, float [N]
     uncertainty: Tensor  # standard deviation of that progress, float [N]
     success: Tensor  # success probability, float [N]
@@ -41,6 +42,11 @@ class DemonstrationState:
         assert isinstance(other, DemonstrationState)
         index, others = torch.as_tensor(np.asarray(rows)), other._tensors()
         return replace(self, **{name: t.index_copy(0, index, others[name]) for name, t in self._tensors().items()})
+
+    def with_predictions_of(self, other: DemonstrationState) -> DemonstrationState:
+        """Return this state, which has perceived a further frame, with the belief and the predictions of another."""
+        names = ("belief", "coverage", "progress", "uncertainty", "success", "subtask", "ood")
+        return replace(self, **{name: getattr(other, name) for name in names})
 
     def potential(self) -> Array:
         """float32 [N]: the progress at the last scored frame."""

@@ -27,6 +27,7 @@ from embodied_rm.models.reward_model import UNKNOWN_SUBTASK
 from embodied_rm.types import Array, Episode, IntArray
 
 MAX_FRAMES = 200  # frames of a demonstration that are encoded, evenly spaced
+STILL_MOTION = 0.5  # change of a cell that is hardly still any more, as a fraction of the mean change of a cell
 FRAMES_PER_BLOCK = 64  # frames that are encoded at a time, to bound the memory
 FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT = 2.0, 2.0, 3.0
 """Log likelihood per distance, in mean distances of two keyframes: of the frame, of the scene without what moves, and
@@ -41,7 +42,7 @@ class EncodedView:
     scene: Tensor  # cells of the scene without what moves, float [R, cells, C]
     changed: Tensor  # weighted cells that the demonstration changed, float [R, D]
     cell_weights: tuple[Tensor, ...]  # weights of the cells, per level
-    motion: Tensor  # mean squared change of a cell between two frames, float []
+    motion: Tensor  # squared change between two frames at which a cell is hardly still any more, float []
     scales: tuple[Tensor, Tensor, Tensor]  # mean distance of two keyframes: of frame, scene and changed cells
 
     def distances(self, frame: Appearance, scene: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ def encode_frames(video: np.ndarray, encoder: FrozenEncoder) -> Appearance:
 def encode_view(frames: Appearance, keyframes: Sequence[int]) -> EncodedView:
     """Select the keyframes of one view, and scale their distances."""
     rows = torch.tensor(keyframes)
-    motion = cell_motion(frames.coarse).clamp_min(1e-6)
+    motion = (STILL_MOTION * cell_motion(frames.coarse)).clamp_min(1e-6)
     coarse, scene = frames.coarse[rows], still_scene(frames.coarse, motion)[rows]
     fine = frames.select(rows).fine
     weights = tuple(changed_cell_weights(level) for level in fine)

@@ -1,0 +1,99 @@
+"""The reward model that `embodied_rm.from_demonstration` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from embodied_rm.api.base_reward_model import BaseRewardModel
+from embodied_rm.api.clip_output import ClipOutput, FrameInput
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.models.reward_model import RewardState
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.types import Episode, RewardOutput, Views
+
+DEMONSTRATED = "as demonstrated"  # the instruction of videos that have none: these models read no instruction
+
+
+class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
+    """A reward model from demonstrations, over a frozen encoder: score, evaluate, audit. Nothing is trained.
+
+    It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
+    """
+
+    def score(  # type: ignore[override]  # the instruction is optional here
+        self,
+        frames: FrameInput,
+        instruction: str = DEMONSTRATED,
+        *,
+        success_threshold: float = RewardConfig.success_threshold,
+        success_patience: int = RewardConfig.success_patience,
+    ) -> ClipOutput:
+        """Score a clip frame by frame. A frame's output depends on no later frame.
+
+        Args:
+            frames: uint8 [T, H, W, 3], or a view name -> such an array. Any height and width. The views are those of
+                the demonstration; a single one may have any name.
+            instruction: Not read: the demonstration says what to do.
+            success_threshold: Success probability from which a frame counts as done, in (0, 1].
+            success_patience: Consecutive such frames that make the task done, at least 1.
+
+        Returns:
+            Arrays over T: progress in [0, 1], success probability, done, subtask index, uncertainty, ood.
+
+        Raises:
+            UserError: For frames, views or a rule that do not fit.
+        """
+        return super().score(
+            frames, instruction, success_threshold=success_threshold, success_patience=success_patience
+        )
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        """Return the prediction for the first frames; see `ScoresFirstFrame`."""
+        return self.model.first_output(state)
+
+    def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
+        """Score consecutive frames of one video; see `StepsMany`."""
+        return self.model.step_many(state, views)
+
+
+def from_demonstration(
+    demonstration: Episode | str | Path | Sequence[Episode | str | Path], *, encoder: str = EFFICIENTNET_LITE0.name
+) -> DemonstrationRewardModel:
+    """Make a reward model of one to five demonstrations of a task. Nothing is trained.
+
+    Any cameras, sizes and rates. Progress is that of the demonstration's annotation; without one, it is elapsed time
+    and change. Success means that a video has changed the scene as the demonstration did.
+
+    Args:
+        demonstration: An episode, a video file, a recording or another dataset, whose first episode is used; or
+            several of these. They need no annotation and no instruction.
+        encoder: A pretrained image encoder: "efficientnet_lite0", or "timm:" and a name, a file or a folder.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: When a demonstration has failed, or views or their number do not fit.
+        DataError: When a video cannot be read, or shows nothing that changes.
+        CheckpointError: When the encoder's weights are absent; says what to install.
+    """
+    items = [demonstration] if isinstance(demonstration, Episode | str | Path) else list(demonstration)
+    opened = open_frozen_encoder(encoder)
+    episodes = [
+        item if isinstance(item, Episode) else read_demonstration(Path(item), opened.image_size) for item in items
+    ]
+    return DemonstrationRewardModel(DemonstrationModel(episodes, opened))
+
+
+def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
+    """Read the first episode at a path, at an image size (height, width)."""
+    from embodied_rm.data.open_dataset import open_dataset  # pyarrow and PyAV take time to import
+    from embodied_rm.data.recordings.recording import lacks_instruction
+    from embodied_rm.paths import resolve_dataset
+
+    folder = resolve_dataset(path)
+    source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
+    return source.episode(0, size=size)
