@@ -67,7 +67,7 @@ def command_file(command: str) -> Path:
 def join_command_words(words: Sequence[str]) -> list[str]:
     """Return the words of a command line with the command as one name: `bench sim` becomes `bench_sim`."""
     names = {command_display_name(name): name for name in command_names()}
-    for count in (1, 2):
+    for count in (2, 1):
         if name := names.get(" ".join(words[:count])):
             return [name, *words[count:]]
     return list(words)
@@ -75,7 +75,7 @@ def join_command_words(words: Sequence[str]) -> list[str]:
 
 def command_display_name(command: str) -> str:
     """Return a command as it is typed: `bench_sim` is `bench sim`, `build_checkpoint` is `build-checkpoint`."""
-    return command.replace("_", " " if command.startswith("bench_") else "-")
+    return command.replace("_", " " if command.startswith(("bench_", "evaluate_")) else "-")
 
 
 def config_groups(command: str) -> dict[str, str]:

@@ -90,8 +90,8 @@ def from_demonstration(
 
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
     """Read the first episode at a path, at an image size (height, width)."""
-    from embodied_rm.data.open_dataset import open_dataset  # pyarrow and PyAV take time to import
-    from embodied_rm.data.recordings.recording import lacks_instruction
+    # pyarrow and PyAV take time to import.
+    from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
     from embodied_rm.paths import resolve_dataset
 
     folder = resolve_dataset(path)

@@ -9,6 +9,7 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.readers import READERS, register_dataset_reader
+from embodied_rm.data.recordings.recording import INSTRUCTION_FILE, VIDEO_SUFFIXES
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE
 from embodied_rm.data.recordings.write_folder import FolderAnnotationStore
@@ -54,6 +55,19 @@ def open_concat(path: Path, instruction: str | None, feature_map: FeatureMap) ->
     if not datasets:
         return None
     return ConcatDataset({folder.name: open_dataset(folder, instruction, feature_map) for folder in datasets}, path)
+
+
+def lacks_instruction(path: Path) -> bool:
+    """Return whether a path is a video file, a recording or a folder of recordings, without an instruction near it.
+
+    `open_dataset` needs an instruction for such a path.
+    """
+    if any((path / name).exists() for name in (JSON_TABLE, CSV_TABLE, fmt.INFO_PATH)):
+        return False
+    folder = path.parent if path.suffix.lower() in VIDEO_SUFFIXES else path
+    is_recording = folder != path or any(path.glob("*.mp4")) or any(path.glob("*/*.mp4"))
+    near = (folder, folder.absolute().parent, *(child for child in path.glob("*") if child.is_dir()))
+    return is_recording and not any((place / INSTRUCTION_FILE).exists() for place in near)
 
 
 def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore:

@@ -7,7 +7,7 @@ from pathlib import Path
 from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
-from embodied_rm.data.recordings.recording import lacks_instruction
+from embodied_rm.data.open_dataset import lacks_instruction
 from embodied_rm.data.source import EpisodeSource, find_index
 from embodied_rm.experiments.load import load_dataset
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel

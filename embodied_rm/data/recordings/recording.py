@@ -80,14 +80,6 @@ def video_recording(path: Path, instruction: str | None = None) -> Recording:
     return Recording(name=path.stem, videos={VIDEO_VIEW: path}, instruction=instruction)
 
 
-def lacks_instruction(path: Path) -> bool:
-    """Return whether a path is a video file, a recording or a folder of recordings, without an instruction near it."""
-    folder = path.parent if path.suffix in VIDEO_SUFFIXES else path
-    is_recording = folder != path or any(path.glob("*.mp4")) or any(path.glob("*/*.mp4"))
-    near = (folder, folder.absolute().parent, *(child for child in path.glob("*") if child.is_dir()))
-    return is_recording and not any((place / INSTRUCTION_FILE).exists() for place in near)
-
-
 def read_success(folder: Path) -> bool | None:
     """Read the outcome of the recording in a folder; None: unknown."""
     path = folder / SUCCESS_FILE

@@ -26,7 +26,7 @@ from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
 from embodied_rm.models.reward_model import UNKNOWN_SUBTASK
 from embodied_rm.types import Array, Episode, IntArray
 
-MAX_FRAMES = 200  # frames of a demonstration that are encoded, evenly spaced
+MAX_FRAMES = 240  # frames of a demonstration that are encoded, evenly spaced
 STILL_MOTION = 0.5  # change of a cell that is hardly still any more, as a fraction of the mean change of a cell
 FRAMES_PER_BLOCK = 64  # frames that are encoded at a time, to bound the memory
 FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT = 2.0, 2.0, 3.0

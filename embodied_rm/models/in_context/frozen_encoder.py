@@ -110,6 +110,33 @@ class FrozenEncoder:
         return load_graph(graph, "encoder", output_names())
 
 
+class CachingEncoder(FrozenEncoder):
+    """A frozen encoder that encodes each image once, and keeps its cells by the content of the image.
+
+    The cells are kept in half precision, 75 KB per image of `efficientnet_lite0`.
+    """
+
+    def __init__(self, encoder: FrozenEncoder) -> None:
+        """
+        Args:
+            encoder: The encoder of new images.
+        """
+        self.name, self.image_size, self.weights_sha256 = encoder.name, encoder.image_size, encoder.weights_sha256
+        self._encoder = encoder
+        self._cells: dict[bytes, list[Tensor]] = {}
+
+    def encode(self, images: Frames | Tensor) -> list[Tensor]:
+        """As `FrozenEncoder.encode`."""
+        pixels = images if isinstance(images, np.ndarray) else images.cpu().numpy()
+        keys = [hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in pixels]
+        fresh = {key: i for i, key in reversed(list(enumerate(keys))) if key not in self._cells}
+        if fresh:
+            levels = self._encoder.encode(pixels[list(fresh.values())])
+            for row, key in enumerate(fresh):
+                self._cells[key] = [level[row].half() for level in levels]
+        return [torch.stack(level).float() for level in zip(*(self._cells[key] for key in keys), strict=True)]
+
+
 def output_names() -> tuple[str, ...]:
     """Names of the graph's outputs."""
     return tuple(f"level_{level}" for level in range(NUM_LEVELS))

@@ -1,0 +1,137 @@
+"""`embodied-rm evaluate real`: a demonstration in context on recordings of real robots, beside baselines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from embodied_rm.command import Command
+from embodied_rm.errors import UserError
+from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
+from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real_set
+from embodied_rm.experiments.results_page import write_results
+from embodied_rm.metrics import roc_auc
+from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, open_frozen_encoder
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.report.markdown import markdown_table
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.types import Episode
+
+MAX_STRANGERS = 4  # videos of other tasks that each demonstration meets
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRealConfig:
+    """Config of `evaluate real`."""
+
+    data: Path = Path("../shared/data")
+    sets: tuple[str, ...] = ("real_bimanual", "bridge_rollouts", "g1_bottle")
+    groups: tuple[str, ...] = ()
+    encoder: str = EFFICIENTNET_LITE0.name
+    results_page: Path | None = None
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            if group.count("/") != 1 or len(group.partition("/")[2].split("+")) < 2:
+                raise UserError(f"a group is written <set>/<episode>+<episode>, got {group}")
+
+    def listed_groups(self, name: str) -> list[list[str]]:
+        """Names of the episodes of each group that is listed for a set."""
+        pairs = [group.split("/") for group in self.groups]
+        return [episodes.split("+") for set_name, episodes in pairs if set_name == name]
+
+
+def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Score all pairs of all sets; write metrics and, if set, the section of a results page."""
+    frozen = open_frozen_encoder(config.encoder)
+    size = frozen.image_size
+    real_sets = [read_real_set(config.data / name, size, config.listed_groups(name), reporter) for name in config.sets]
+    results = {}
+    for real_set in real_sets:
+        strangers = find_strangers(real_set, real_sets)
+        total = sum(1 for _ in demonstrations(real_set))
+        encoder = CachingEncoder(frozen)
+        steps = reporter.track(score_pairs(real_set, encoder, strangers), f"score {real_set.name}", total=total)
+        scores = list(steps)[-1]
+        results[real_set.name] = summarize(scores)
+        reporter.table(real_set.name, format_summary(results[real_set.name]))
+    write_results(
+        run, config.results_page, "evaluate real", {"sets": results}, to_markdown(config, results), "Real robots"
+    )
+
+
+def find_strangers(real_set: RealSet, real_sets: Sequence[RealSet]) -> list[Episode]:
+    """Return videos of other tasks: of other groups of the set, and of other sets with as many views."""
+    others = [real_set, *(other for other in real_sets if other is not real_set)]
+    same = [other for other in others if len(other.views) == len(real_set.views)]
+    episodes = [group[0] for other in same for group in other.groups]
+    step = max(1, len(episodes) // (MAX_STRANGERS + 1))
+    return episodes[::step][: MAX_STRANGERS + 1]
+
+
+def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
+    """Return method -> {metric: value}; the cases that are judged done are those of the model."""
+    methods: dict[str, dict[str, float]] = {}
+    for method in scores.order:
+        values = {
+            "order": scores.order[method],
+            "reversed": scores.reversed_order[method],
+            "error": scores.error.get(method, []),
+            "success above failure": scores.above_failure.get(method, []),
+        }
+        methods[method] = {name: fmean(entries) for name, entries in values.items() if entries}
+    model = methods[MODEL]
+    model |= {f"judged done: {case}": fmean(entries) for case, entries in scores.done.items()}
+    if scores.whole_and_half:
+        ends = np.array(scores.whole_and_half)
+        positive = np.repeat([True, False], len(ends))
+        model["whole above half"] = roc_auc(ends.T.ravel(), positive)
+    model["pairs"] = len(scores.order[MODEL])
+    model["seconds per minute of video"] = 60 * scores.seconds / scores.video_seconds
+    return methods
+
+
+def format_summary(methods: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Return the rows of the table on the terminal."""
+    rows = {name: f"{value:.3f}" for name, value in methods[MODEL].items()}
+    for method, values in methods.items():
+        if method != MODEL:
+            rows[method] = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+    return rows
+
+
+def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Return the results as Markdown: one table of methods, and one of videos that are judged done."""
+    metrics = ("order", "reversed", "error", "success above failure")
+    rows = [
+        (name, method, *(f"{values[metric]:.3f}" if metric in values else "-" for metric in metrics))
+        for name, methods in results.items()
+        for method, values in methods.items()
+    ]
+    done = sorted({key for methods in results.values() for key in methods[MODEL] if key.startswith("judged done")})
+    others = ("whole above half", "seconds per minute of video", "pairs")
+    case_rows = [
+        (
+            key.removeprefix("judged done: "),
+            *(f"{methods[MODEL][key]:.3f}" if key in methods[MODEL] else "-" for methods in results.values()),
+        )
+        for key in (*done, *others)
+    ]
+    lines = [
+        "## A demonstration in context",
+        "",
+        f"`embodied-rm evaluate real`: every success once as the only demonstration of each other episode of its task, "
+        f"over {config.encoder}. Nothing is trained.",
+        "",
+        *markdown_table(("set", "method", *metrics), rows),
+        "",
+        "Fraction of videos that are judged done at some frame, AUC of whole videos against their halves, and cost:",
+        "",
+        *markdown_table(("video", *results), case_rows),
+    ]
+    return "\n".join(lines)
+
+
+COMMAND = Command(schema=EvaluateRealConfig, main=main)

@@ -1,0 +1,135 @@
+"""Every success of a group once as the demonstration of each other episode: the curves, and what they say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from embodied_rm.api.clip_output import done_frames
+from embodied_rm.errors import DataError
+from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
+from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
+from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half, reverse
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.metrics import mae, voc
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
+from embodied_rm.models.scoring import concat_outputs
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.types import Array, Episode, Frames, RewardOutput, Views
+
+ANOTHER = "another video"
+MODEL = "demonstration in context"
+NUM_LAST_FRAMES = 3  # frames whose mean says how a video ends
+
+
+@dataclass
+class PairScores:
+    """Results of all pairs of a set; one entry per pair, or per case of a pair."""
+
+    order: dict[str, list[float]] = field(default_factory=dict)  # method -> VOC of each success
+    reversed_order: dict[str, list[float]] = field(default_factory=dict)  # of the same videos backward
+    error: dict[str, list[float]] = field(default_factory=dict)  # mean absolute error where progress is annotated
+    above_failure: dict[str, list[float]] = field(default_factory=dict)
+    """1 where a success ends above a failure with the same demonstration, 0.5 at a tie, else 0."""
+    done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is judged done, else 0
+    whole_and_half: list[tuple[float, float]] = field(default_factory=list)  # last success of the video and of its half
+    seconds: float = 0.0  # time to score all whole videos, s
+    video_seconds: float = 0.0  # their length, s
+
+
+def score_pairs(real_set: RealSet, encoder: FrozenEncoder, strangers: Sequence[Episode]) -> Iterator[PairScores]:
+    """Yield the results so far after each demonstration; `strangers` are videos of other tasks, with the same views."""
+    scores = PairScores()
+    for group, demonstration in demonstrations(real_set):
+        model = DemonstrationModel([demonstration], encoder)
+        ends: dict[str, list[tuple[bool, float]]] = {}
+        for episode in group:
+            if episode is not demonstration:
+                _score_pair(scores, model, demonstration, episode, ends)
+                scores.video_seconds += real_set.seconds[episode.name]
+        for method, values in ends.items():
+            wins, losses = ([end for succeeded, end in values if succeeded is kind] for kind in (True, False))
+            won = [float(win > loss) + 0.5 * (win == loss) for win, loss in product(wins, losses)]
+            scores.above_failure.setdefault(method, []).extend(won)
+        for stranger in strangers:
+            if stranger.instruction != demonstration.instruction:
+                output = predict(model, stack_views(stranger, tuple(stranger.views)))
+                scores.done.setdefault(ANOTHER, []).append(judged_done(output))
+        yield scores
+
+
+def demonstrations(real_set: RealSet) -> Iterator[tuple[tuple[Episode, ...], Episode]]:
+    """Yield each success with its group; an episode whose outcome is unknown is a demonstration too."""
+    for group in real_set.groups:
+        yield from ((group, episode) for episode in group if episode.success is not False)
+
+
+def predict(model: DemonstrationModel, frames: Frames) -> RewardOutput:
+    """Score frames uint8 [T, V, H, W, 3], views in the order of the demonstration's."""
+    names = model.views
+    views = Views(names=names, frames=frames)
+    state = model.reset(views.select(np.array([0])), [""])
+    outputs = [model.first_output(state)]
+    if len(frames) > 1:
+        outputs.append(model.step_many(state, views.select(np.arange(1, len(frames))))[0])
+    return concat_outputs(outputs)
+
+
+def judged_done(output: RewardOutput) -> float:
+    """1 if the task is judged done at some frame, by the rule that ends episodes of a training; else 0."""
+    return float(done_frames(output, RewardConfig.success_threshold, RewardConfig.success_patience).any())
+
+
+def ending(values: Array) -> float:
+    """Mean of the values at the last frames."""
+    return float(values[-NUM_LAST_FRAMES:].mean())
+
+
+def _score_pair(
+    scores: PairScores,
+    model: DemonstrationModel,
+    demonstration: Episode,
+    episode: Episode,
+    ends: dict[str, list[tuple[bool, float]]],
+) -> None:
+    frames = stack_views(episode, model.views)
+    start_s = time.perf_counter()
+    whole = predict(model, frames)
+    scores.seconds += time.perf_counter() - start_s
+    succeeded = episode.success is not False
+    scores.done.setdefault(f"{WHOLE}, success" if succeeded else f"{WHOLE}, failure", []).append(judged_done(whole))
+    ends.setdefault(MODEL, []).append((succeeded, ending(whole.success)))
+    backward = predict(model, reverse(frames))
+    curves = {MODEL: (whole.progress, backward.progress)}
+    demonstrated = stack_views(demonstration, model.views)
+    for name, baseline in BASELINES.items():
+        forward, in_reverse = (baseline(BaselineInput(demonstrated, f, model)) for f in (frames, reverse(frames)))
+        curves[name] = (forward, in_reverse)
+        ends.setdefault(name, []).append((succeeded, ending(forward)))
+    if not succeeded:
+        return
+    _add_order(scores, curves, episode)
+    for case, make_video in NEVER_DONE.items():
+        output = backward if case == REVERSED else predict(model, make_video(frames))
+        scores.done.setdefault(case, []).append(judged_done(output))
+    half = predict(model, first_half(frames))
+    scores.whole_and_half.append((ending(whole.success), ending(half.success)))
+    scores.done.setdefault(HALF, []).append(judged_done(half))
+
+
+def _add_order(scores: PairScores, curves: Mapping[str, tuple[Array, Array]], episode: Episode) -> None:
+    """Add order and, where it is annotated, error of the curves of a success, forward and backward."""
+    try:
+        truth = true_progress(episode)
+    except DataError:
+        truth = None
+    for method, (forward, backward) in curves.items():
+        scores.order.setdefault(method, []).append(float(np.nan_to_num(voc(forward))))
+        scores.reversed_order.setdefault(method, []).append(float(np.nan_to_num(voc(backward))))
+        if truth is not None:
+            scores.error.setdefault(method, []).append(mae(forward, truth))

@@ -1,0 +1,57 @@
+"""The frozen encoder: the same cells in every runtime, from every cache, at every image size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from embodied_rm.models.in_context import frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder, open_frozen_encoder
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (5, 224, 224, 3), np.uint8)
+
+
+def test_onnx_runtime_equals_torch(images):
+    fast, plain = open_frozen_encoder(), FrozenEncoder(use_onnx=False)
+    for first, second in zip(fast.encode(images), plain.encode(images), strict=True):
+        torch.testing.assert_close(first, second, atol=1e-4, rtol=0)
+
+
+def test_cells_are_unit_vectors_of_three_levels(images):
+    levels = open_frozen_encoder().encode(images)
+    assert [tuple(level.shape) for level in levels] == [(5, 196, 40), (5, 196, 112), (5, 49, 320)]
+    for level in levels:
+        torch.testing.assert_close(level.norm(dim=2), torch.ones(level.shape[:2]))
+
+
+def test_any_image_size_is_resized(images):
+    smooth = np.repeat(np.repeat(images[:, :14, :14], 16, axis=1), 16, axis=2)
+    large = np.repeat(np.repeat(smooth, 2, axis=1), 2, axis=2)
+    for first, second in zip(open_frozen_encoder().encode(large), open_frozen_encoder().encode(smooth), strict=True):
+        assert (first * second).sum(dim=2).mean() > 0.99
+
+
+def test_the_cache_returns_what_the_encoder_does(images):
+    caching = CachingEncoder(open_frozen_encoder())
+    order = [3, 1, 3, 0]
+    for _ in range(2):
+        for first, second in zip(
+            caching.encode(images[order]), open_frozen_encoder().encode(images[order]), strict=True
+        ):
+            torch.testing.assert_close(first, second, atol=1e-3, rtol=0)
+
+
+def test_a_damaged_graph_is_exported_again(images, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expected = FrozenEncoder().encode(images)
+    (path,) = frozen_encoder.graph_cache_dir().iterdir()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    for first, second in zip(FrozenEncoder().encode(images), expected, strict=True):
+        torch.testing.assert_close(first, second)
+    assert path.read_bytes() != bytes(content)
