@@ -41,6 +41,13 @@ def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
     return [_parse_override(word, multirun) for word in words]
 
 
+def name_data_path(command: str, words: Sequence[str]) -> list[str]:
+    """Write a path that comes first as data=path: `score trial.mp4` is `score data=trial.mp4`."""
+    if words and "=" not in words[0] and Path(words[0]).exists() and "data" in compose_untyped(command).keys():  # noqa: SIM118  `in` leaves out ???
+        return [f"data={words[0]}", *words[1:]]
+    return list(words)
+
+
 def _parse_override(word: str, multirun: bool) -> Override:
     key, _, value = word.partition("=")
     parser = OverridesParser.create()

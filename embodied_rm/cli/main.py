@@ -103,7 +103,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
                     flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {command_display_name(name)}"
                 )
             )
-    words = [word for word in arguments if word not in flags]
+    words = compose.name_data_path(name, [word for word in arguments if word not in flags])
     options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
     command = load_command(name)

@@ -28,7 +28,11 @@ class EvaluateRealConfig:
 
     data: Path = Path("../shared/data")
     sets: tuple[str, ...] = ("real_bimanual", "bridge_rollouts", "g1_bottle")
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = (
+        "g1_bottle/episode_000003+episode_000004+episode_000006+episode_000007",
+        "g1_bottle/episode_000000+episode_000002",
+        "g1_bottle/episode_000001+episode_000005",
+    )
     encoder: str = EFFICIENTNET_LITE0.name
     results_page: Path | None = None
 

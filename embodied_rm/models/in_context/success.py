@@ -12,7 +12,7 @@ END_DISTANCE = 1.5
 """
 DISTANCE_SLOPE = 3.0  # log odds per such distance
 RATIO_SLOPE = 3.0  # log odds per e-fold by which the end is nearer than the start
-FULL_COVERAGE = 0.4
+FULL_COVERAGE = 0.45
 """Ordered coverage from which the way counts as walked: a quarter of all successes on real robots cover less than 0.36
 of another robot's demonstration, reversed ones 0.11 at the median."""
 NEVER = 0.0

@@ -69,7 +69,7 @@ def test_only_the_way_in_order_is_covered():
     assert walk(forward, 20) == pytest.approx(1)
     assert walk(forward[:10], 20) == pytest.approx(0.5)
     assert walk(forward[::-1], 20) <= 0.15
-    assert walk([19] * 50, 20) <= 0.1
+    assert walk([19] * 50, 20) <= 0.11
 
 
 def test_a_detour_covers_nothing_new_and_loses_nothing():
