@@ -94,9 +94,9 @@ def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
     right = sets["right"]["demonstration in context"]
     assert right["order"] > 0.95 and right["reversed"] < -0.95
     assert right["success above failure"] == 1
-    assert right["judged done: whole, success"] == 1
+    assert right["done: whole, success"] == 1
     for case in ("frozen start", "frozen middle", "reversed", "black", "another video", "whole, failure"):
-        assert right[f"judged done: {case}"] == 0, case
+        assert right[f"done: {case}"] == 0, case
     assert sets["right"]["clock"]["reversed"] > 0.9  # a clock does not look
     assert "| right | demonstration in context |" in page.read_text()
 

@@ -136,7 +136,7 @@ def test_timm_models_come_from_a_file_or_a_folder(tmp_path):
     ("name", "message"),
     [
         ("efficientnet_lite9", "unknown timm image tower"),
-        ("timm:resnet_of_nobody", "unknown timm model"),
+        ("timm:resnet_of_no_library", "unknown timm model"),
         ("timm:hf-hub:someone/model", "unknown timm model"),
     ],
 )

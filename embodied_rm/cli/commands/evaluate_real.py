@@ -19,7 +19,7 @@ from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode
 
-MAX_STRANGERS = 4  # videos of other tasks that each demonstration meets
+MAX_OTHER_TASKS = 4  # videos of other tasks that each demonstration meets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,10 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     real_sets = [read_real_set(config.data / name, size, config.listed_groups(name), reporter) for name in config.sets]
     results = {}
     for real_set in real_sets:
-        strangers = find_strangers(real_set, real_sets)
+        other_tasks = find_other_tasks(real_set, real_sets)
         total = sum(1 for _ in demonstrations(real_set))
         encoder = CachingEncoder(frozen)
-        steps = reporter.track(score_pairs(real_set, encoder, strangers), f"score {real_set.name}", total=total)
+        steps = reporter.track(score_pairs(real_set, encoder, other_tasks), f"score {real_set.name}", total=total)
         scores = list(steps)[-1]
         results[real_set.name] = summarize(scores)
         reporter.table(real_set.name, format_summary(results[real_set.name]))
@@ -66,17 +66,17 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     )
 
 
-def find_strangers(real_set: RealSet, real_sets: Sequence[RealSet]) -> list[Episode]:
+def find_other_tasks(real_set: RealSet, real_sets: Sequence[RealSet]) -> list[Episode]:
     """Return videos of other tasks: of other groups of the set, and of other sets with as many views."""
     others = [real_set, *(other for other in real_sets if other is not real_set)]
     same = [other for other in others if len(other.views) == len(real_set.views)]
     episodes = [group[0] for other in same for group in other.groups]
-    step = max(1, len(episodes) // (MAX_STRANGERS + 1))
-    return episodes[::step][: MAX_STRANGERS + 1]
+    step = max(1, len(episodes) // (MAX_OTHER_TASKS + 1))
+    return episodes[::step][: MAX_OTHER_TASKS + 1]
 
 
 def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
-    """Return method -> {metric: value}; the cases that are judged done are those of the model."""
+    """Return method -> {metric: value}; the cases that are predicted done are those of the model."""
     methods: dict[str, dict[str, float]] = {}
     for method in scores.order:
         values = {
@@ -87,7 +87,7 @@ def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
         }
         methods[method] = {name: fmean(entries) for name, entries in values.items() if entries}
     model = methods[MODEL]
-    model |= {f"judged done: {case}": fmean(entries) for case, entries in scores.done.items()}
+    model |= {f"done: {case}": fmean(entries) for case, entries in scores.done.items()}
     if scores.whole_and_half:
         ends = np.array(scores.whole_and_half)
         positive = np.repeat([True, False], len(ends))
@@ -107,18 +107,18 @@ def format_summary(methods: Mapping[str, Mapping[str, float]]) -> dict[str, str]
 
 
 def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """Return the results as Markdown: one table of methods, and one of videos that are judged done."""
+    """Return the results as Markdown: one table of methods, and one of videos that are predicted done."""
     metrics = ("order", "reversed", "error", "success above failure")
     rows = [
         (name, method, *(f"{values[metric]:.3f}" if metric in values else "-" for metric in metrics))
         for name, methods in results.items()
         for method, values in methods.items()
     ]
-    done = sorted({key for methods in results.values() for key in methods[MODEL] if key.startswith("judged done")})
+    done = sorted({key for methods in results.values() for key in methods[MODEL] if key.startswith("done: ")})
     others = ("whole above half", "seconds per minute of video", "pairs")
     case_rows = [
         (
-            key.removeprefix("judged done: "),
+            key.removeprefix("done: "),
             *(f"{methods[MODEL][key]:.3f}" if key in methods[MODEL] else "-" for methods in results.values()),
         )
         for key in (*done, *others)
@@ -131,7 +131,7 @@ def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, M
         "",
         *markdown_table(("set", "method", *metrics), rows),
         "",
-        "Fraction of videos that are judged done at some frame, AUC of whole videos against their halves, and cost:",
+        "Fraction of videos that are predicted done at some frame, AUC of whole videos against their halves, and cost:",
         "",
         *markdown_table(("video", *results), case_rows),
     ]

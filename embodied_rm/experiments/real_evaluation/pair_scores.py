@@ -36,14 +36,14 @@ class PairScores:
     error: dict[str, list[float]] = field(default_factory=dict)  # mean absolute error where progress is annotated
     above_failure: dict[str, list[float]] = field(default_factory=dict)
     """1 where a success ends above a failure with the same demonstration, 0.5 at a tie, else 0."""
-    done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is judged done, else 0
+    done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is predicted done, else 0
     whole_and_half: list[tuple[float, float]] = field(default_factory=list)  # last success of the video and of its half
     seconds: float = 0.0  # time to score all whole videos, s
     video_seconds: float = 0.0  # their length, s
 
 
-def score_pairs(real_set: RealSet, encoder: FrozenEncoder, strangers: Sequence[Episode]) -> Iterator[PairScores]:
-    """Yield the results so far after each demonstration; `strangers` are videos of other tasks, with the same views."""
+def score_pairs(real_set: RealSet, encoder: FrozenEncoder, other_tasks: Sequence[Episode]) -> Iterator[PairScores]:
+    """Yield the results so far after each demonstration; `other_tasks` are videos of other tasks."""
     scores = PairScores()
     for group, demonstration in demonstrations(real_set):
         model = DemonstrationModel([demonstration], encoder)
@@ -56,10 +56,10 @@ def score_pairs(real_set: RealSet, encoder: FrozenEncoder, strangers: Sequence[E
             wins, losses = ([end for succeeded, end in values if succeeded is kind] for kind in (True, False))
             won = [float(win > loss) + 0.5 * (win == loss) for win, loss in product(wins, losses)]
             scores.above_failure.setdefault(method, []).extend(won)
-        for stranger in strangers:
-            if stranger.instruction != demonstration.instruction:
-                output = predict(model, stack_views(stranger, tuple(stranger.views)))
-                scores.done.setdefault(ANOTHER, []).append(judged_done(output))
+        for other in other_tasks:
+            if other.instruction != demonstration.instruction:
+                output = predict(model, stack_views(other, tuple(other.views)))
+                scores.done.setdefault(ANOTHER, []).append(predicts_done(output))
         yield scores
 
 
@@ -80,8 +80,8 @@ def predict(model: DemonstrationModel, frames: Frames) -> RewardOutput:
     return concat_outputs(outputs)
 
 
-def judged_done(output: RewardOutput) -> float:
-    """1 if the task is judged done at some frame, by the rule that ends episodes of a training; else 0."""
+def predicts_done(output: RewardOutput) -> float:
+    """1 if the task is predicted done at some frame, by the rule that ends episodes of a training; else 0."""
     return float(done_frames(output, RewardConfig.success_threshold, RewardConfig.success_patience).any())
 
 
@@ -102,7 +102,7 @@ def _score_pair(
     whole = predict(model, frames)
     scores.seconds += time.perf_counter() - start_s
     succeeded = episode.success is not False
-    scores.done.setdefault(f"{WHOLE}, success" if succeeded else f"{WHOLE}, failure", []).append(judged_done(whole))
+    scores.done.setdefault(f"{WHOLE}, success" if succeeded else f"{WHOLE}, failure", []).append(predicts_done(whole))
     ends.setdefault(MODEL, []).append((succeeded, ending(whole.success)))
     backward = predict(model, reverse(frames))
     curves = {MODEL: (whole.progress, backward.progress)}
@@ -116,10 +116,10 @@ def _score_pair(
     _add_order(scores, curves, episode)
     for case, make_video in NEVER_DONE.items():
         output = backward if case == REVERSED else predict(model, make_video(frames))
-        scores.done.setdefault(case, []).append(judged_done(output))
+        scores.done.setdefault(case, []).append(predicts_done(output))
     half = predict(model, first_half(frames))
     scores.whole_and_half.append((ending(whole.success), ending(half.success)))
-    scores.done.setdefault(HALF, []).append(judged_done(half))
+    scores.done.setdefault(HALF, []).append(predicts_done(half))
 
 
 def _add_order(scores: PairScores, curves: Mapping[str, tuple[Array, Array]], episode: Episode) -> None:

@@ -44,4 +44,4 @@ NEVER_DONE: Mapping[str, VideoCase] = {
     REVERSED: reverse,
     "black": blacken,
 }
-"""Cases of a success that must not be judged done."""
+"""Cases of a success that must not be predicted done."""
