@@ -8,6 +8,7 @@ from pathlib import Path
 from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.api.clip_output import ClipOutput, FrameInput
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import RewardState
@@ -96,4 +97,4 @@ def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
 
     folder = resolve_dataset(path)
     source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
-    return source.episode(0, size=size)
+    return source.episode(0, size=size, stride=demonstration_stride(source.meta[0].length))

@@ -30,8 +30,11 @@ def open_demonstration_model(
     """Make the model of the demonstrations `indices` in a folder."""
     opened = open_frozen_encoder(encoder)
     source = load_videos(folder, NullReporter(), None, features)
-    rows = [find_index(source, index) for index in indices]
-    return DemonstrationModel([source.episode(row, size=opened.image_size) for row in rows], opened)
+    episodes = []
+    for row in (find_index(source, index) for index in indices):
+        stride = demonstration_stride(source.meta[row].length)  # bounds the memory of a long video
+        episodes.append(source.episode(row, size=opened.image_size, stride=stride))
+    return DemonstrationModel(episodes, opened)
 
 
 def demonstration_digest(folder: Path, indices: Sequence[int], encoder: str, features: FeatureMap) -> str:

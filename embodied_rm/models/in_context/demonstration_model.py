@@ -175,25 +175,28 @@ class DemonstrationModel:
             ood=zeros,
         )
 
+    def _columns(self, names: Sequence[str]) -> list[int]:
+        """Column of each of the demonstrations' views among these; -1 where the video lacks it.
+
+        `UserError` if the video has none of them.
+        """
+        if len(self.views) == len(names) == 1:
+            return [0]
+        columns = [names.index(name) if name in names else -1 for name in self.views]
+        if max(columns) < 0:
+            raise UserError(f"the demonstration has the views {', '.join(self.views)}, the video {', '.join(names)}")
+        return columns
+
     def _visible(self, views: Views) -> BoolArray:
-        """bool [N, V] of the demonstrations' views; `UserError` if the video has none of them."""
-        if len(self.views) == 1 and len(views.names) == 1:
-            return visible_views(views)
-        if not set(self.views) & set(views.names):
-            raise UserError(
-                f"the demonstration has the views {', '.join(self.views)}, the video {', '.join(views.names)}"
-            )
-        given = visible_views(views)
-        absent = np.zeros(len(views), bool)
-        columns = [given[:, views.names.index(name)] if name in views.names else absent for name in self.views]
-        return np.stack(columns, axis=1)
+        """bool [N, V] of the demonstrations' views."""
+        columns = np.array(self._columns(views.names))
+        visible: BoolArray = visible_views(views)[:, columns] & (columns >= 0)
+        return visible
 
     def _encode(self, views: Views, visible: BoolArray) -> VisibleFrames:
         """Encode the visible images of the demonstrations' views."""
-        single = len(self.views) == 1 and len(views.names) == 1
-        columns = [0 if single else views.names.index(name) if name in views.names else -1 for name in self.views]
         rows, indices = np.nonzero(visible)
-        images = views.frames[rows, np.array(columns)[indices]]
+        images = views.frames[rows, np.array(self._columns(views.names))[indices]]
         if not len(rows):
             images = np.zeros((1, *self.encoder.image_size, 3), np.uint8)  # encoded for its shape only
         appearance = make_appearance(self.encoder.encode(images)).select(slice(len(rows)))

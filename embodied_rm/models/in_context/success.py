@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-END_DISTANCE = 1.5
+END_DISTANCE = 0.9
 """Distance to the end of the demonstration, in mean distances of two keyframes, at which the end is as likely as not.
 """
 DISTANCE_SLOPE = 3.0  # log odds per such distance
