@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.api.clip_output import ClipOutput, FrameInput
+from embodied_rm.errors import lookup
+from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
-from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import RewardState
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Episode, RewardOutput, Views
 
+FLOAT32, INT8 = "float32", "int8"
 DEMONSTRATED = "as demonstrated"  # the instruction of videos that have none: these models read no instruction
 
 
@@ -61,7 +67,10 @@ class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
 
 
 def from_demonstration(
-    demonstration: Episode | str | Path | Sequence[Episode | str | Path], *, encoder: str = EFFICIENTNET_LITE0.name
+    demonstration: Episode | str | Path | Sequence[Episode | str | Path],
+    *,
+    encoder: str = EFFICIENTNET_LITE0.name,
+    precision: str = FLOAT32,
 ) -> DemonstrationRewardModel:
     """Make a reward model of one to five demonstrations of a task. Nothing is trained.
 
@@ -73,11 +82,13 @@ def from_demonstration(
             several of these. They need no annotation and no instruction.
         encoder: A pretrained image encoder: "efficientnet_lite0", or "timm:" and a name, a file or a folder.
 
+        precision: "float32"; or "int8", one and a half times as fast, with ranges from the demonstrations.
+
     Returns:
         The model.
 
     Raises:
-        UserError: When a demonstration has failed, or views or their number do not fit.
+        UserError: When a demonstration has failed, or views, their number or the precision do not fit.
         DataError: When a video cannot be read, or shows nothing that changes.
         CheckpointError: When the encoder's weights are absent; says what to install.
     """
@@ -86,7 +97,16 @@ def from_demonstration(
     episodes = [
         item if isinstance(item, Episode) else read_demonstration(Path(item), opened.image_size) for item in items
     ]
-    return DemonstrationRewardModel(DemonstrationModel(episodes, opened))
+    return DemonstrationRewardModel(make_demonstration_model(episodes, opened, precision))
+
+
+def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder, precision: str) -> DemonstrationModel:
+    """Make the model of demonstrations over an encoder, of 8-bit integers if `precision` is int8."""
+    lookup({FLOAT32: None, INT8: None}, precision, "precision")
+    if precision == FLOAT32 or not episodes:
+        return DemonstrationModel(episodes, encoder)
+    images = np.concatenate([resize_frames(video, encoder.image_size) for e in episodes for video in e.views.values()])
+    return DemonstrationModel(episodes, quantize_encoder(encoder, images))
 
 
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:

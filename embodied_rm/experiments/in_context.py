@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
+from embodied_rm.api.demonstration_reward_model import DEMONSTRATED, make_demonstration_model
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import lacks_instruction
@@ -25,23 +25,25 @@ def load_videos(folder: Path, reporter: Reporter, instruction: str | None, featu
 
 
 def open_demonstration_model(
-    folder: Path, indices: Sequence[int], encoder: str, features: FeatureMap
+    folder: Path, indices: Sequence[int], encoder: str, precision: str, features: FeatureMap
 ) -> DemonstrationModel:
-    """Make the model of the demonstrations `indices` in a folder."""
+    """Make the model of the demonstrations `indices` in a folder; `precision` is float32 or int8."""
     opened = open_frozen_encoder(encoder)
     source = load_videos(folder, NullReporter(), None, features)
     episodes = []
     for row in (find_index(source, index) for index in indices):
         stride = demonstration_stride(source.meta[row].length)  # bounds the memory of a long video
         episodes.append(source.episode(row, size=opened.image_size, stride=stride))
-    return DemonstrationModel(episodes, opened)
+    return make_demonstration_model(episodes, opened, precision)
 
 
-def demonstration_digest(folder: Path, indices: Sequence[int], encoder: str, features: FeatureMap) -> str:
+def demonstration_digest(
+    folder: Path, indices: Sequence[int], encoder: str, precision: str, features: FeatureMap
+) -> str:
     """SHA-256 of the encoder and of the demonstrations."""
     source = load_videos(folder, NullReporter(), None, features)
     digests = hash_episodes(source, [find_index(source, index) for index in indices])
-    content = f"{open_frozen_encoder(encoder).weights_sha256} {digests}"
+    content = f"{open_frozen_encoder(encoder).weights_sha256} {precision} {digests}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 

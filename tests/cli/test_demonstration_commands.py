@@ -75,6 +75,7 @@ def test_several_demonstrations_are_named_by_their_indices(lab, tmp_path):
     [
         (["demonstration=missing.mp4"], "missing.mp4"),
         ([f"demonstration={DEMONSTRATION}", "encoder=efficientnet_lite9"], "efficientnet_lite9"),
+        ([f"demonstration={DEMONSTRATION}", "precision=int4"], "unknown precision 'int4'"),
         (["demonstration_indices=[1]"], "demonstration_indices needs demonstration="),
         ([f"demonstration={DEMONSTRATION}", "demonstration_indices=[3]"], "3"),
         ([f"demonstration={VIDEOS / 'drawer_act_fail.mp4'}", "encoder=timm:no_such_model"], "unknown timm model"),

@@ -7,17 +7,19 @@ from statistics import fmean
 
 import numpy as np
 
+from embodied_rm.api.demonstration_reward_model import FLOAT32, INT8
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, lookup
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real_set
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.metrics import roc_auc
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, Frames
 
 MAX_OTHER_TASKS = 4  # videos of other tasks that each demonstration meets
 
@@ -34,9 +36,11 @@ class EvaluateRealConfig:
         "g1_bottle/episode_000001+episode_000005",
     )
     encoder: str = EFFICIENTNET_LITE0.name
+    precision: str = FLOAT32
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
+        lookup({FLOAT32: None, INT8: None}, self.precision, "precision")
         for group in self.groups:
             if group.count("/") != 1 or len(group.partition("/")[2].split("+")) < 2:
                 raise UserError(f"a group is written <set>/<episode>+<episode>, got {group}")
@@ -56,7 +60,7 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     for real_set in real_sets:
         other_tasks = find_other_tasks(real_set, real_sets)
         total = sum(1 for _ in demonstrations(real_set))
-        encoder = CachingEncoder(frozen)
+        encoder = CachingEncoder(frozen if config.precision == FLOAT32 else quantize_encoder(frozen, sample(real_set)))
         steps = reporter.track(score_pairs(real_set, encoder, other_tasks), f"score {real_set.name}", total=total)
         scores = list(steps)[-1]
         results[real_set.name] = summarize(scores)
@@ -64,6 +68,12 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     write_results(
         run, config.results_page, "evaluate real", {"sets": results}, to_markdown(config, results), "Real robots"
     )
+
+
+def sample(real_set: RealSet) -> Frames:
+    """Return images of the first demonstration of a set, from which an encoder of 8-bit integers takes its ranges."""
+    _, demonstration = next(demonstrations(real_set))
+    return np.concatenate(list(demonstration.views.values()))
 
 
 def find_other_tasks(real_set: RealSet, real_sets: Sequence[RealSet]) -> list[Episode]:
@@ -127,7 +137,7 @@ def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, M
         "## A demonstration in context",
         "",
         f"`embodied-rm evaluate real`: every success once as the only demonstration of each other episode of its task, "
-        f"over {config.encoder}. Nothing is trained.",
+        f"over {config.encoder} in {config.precision}. Nothing is trained.",
         "",
         *markdown_table(("set", "method", *metrics), rows),
         "",

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.api.demonstration_reward_model import FLOAT32
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
 from embodied_rm.data.feature_map import FeatureMap
@@ -45,6 +46,7 @@ class ScoreCommand(ScoreConfig):
     demonstration: Path | None = None
     demonstration_indices: tuple[int, ...] = (0,)
     encoder: str = EFFICIENTNET_LITE0.name
+    precision: str = FLOAT32
     report_episodes: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     rerun: bool = False
@@ -114,7 +116,9 @@ def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
     if config.in_context:
         assert config.demonstration is not None
         demonstrations = (config.demonstration, config.demonstration_indices)
-        return Scorer(model=open_demonstration_model(*demonstrations, config.encoder, config.features))
+        return Scorer(
+            model=open_demonstration_model(*demonstrations, config.encoder, config.precision, config.features)
+        )
     model, _ = load_model_or_judge(config.checkpoint, config.judge)
     input_spec = model.input_spec
     goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
@@ -130,7 +134,7 @@ def result_settings(config: ScoreCommand) -> dict[str, str]:
     if config.in_context:
         assert config.demonstration is not None
         demonstrations = (config.demonstration, config.demonstration_indices)
-        return {"model": demonstration_digest(*demonstrations, config.encoder, config.features)}
+        return {"model": demonstration_digest(*demonstrations, config.encoder, config.precision, config.features)}
     digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
     settings = {"model": digest}
     if config.goal_images:

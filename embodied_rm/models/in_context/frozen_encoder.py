@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Callable
@@ -27,6 +28,7 @@ FINE_GRID, COARSE_GRID = 14, 4  # largest side, in cells, of a map and of a pool
 IMAGES_PER_CALL = 2  # images of one call of ONNX Runtime: more of them leave the processor's caches
 CACHE_DIR_VARIABLE, CACHE_DIR = "XDG_CACHE_HOME", "~/.cache"  # folder of files that can be computed again
 DIGEST_BYTES = 32
+RunFn = Callable[[Tensor], tuple[Tensor, ...]]  # images uint8 [M, H, W, 3] -> maps of the levels
 RUNTIME_MODULES = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -75,7 +77,11 @@ class FrozenEncoder:
         self.weights_sha256 = tensors_sha256(model.state_dict())
         self._maps = CellMaps(model, description.mean, description.std).eval()
         has_runtime = all(find_spec(module) is not None for module in RUNTIME_MODULES)
-        self._run = self._open_graph() if (has_runtime if use_onnx is None else use_onnx) else self._run_torch
+        self.graph = self._open_graph() if (has_runtime if use_onnx is None else use_onnx) else None
+        """The serialized ONNX graph that computes the cells; None: torch computes them."""
+        self._run: RunFn = self._run_torch
+        if self.graph is not None:
+            self._run = load_graph(self.graph, "encoder", output_names())
         self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="encoder")
 
     def encode(self, images: Frames | Tensor) -> list[Tensor]:
@@ -84,10 +90,7 @@ class FrozenEncoder:
         Returns:
             Per level, cells float32 [M, h * w, C] of unit length.
         """
-        pixels = torch.as_tensor(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images.cpu()
-        if tuple(pixels.shape[1:3]) != self.image_size:
-            resized = resize(pixels.permute(0, 3, 1, 2).float(), self.image_size)
-            pixels = resized.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
+        pixels = resize_pixels(images, self.image_size)
         chunks = list(self._executor.map(self._run, pixels.split(IMAGES_PER_CALL)))
         return [
             nn.functional.normalize(torch.cat(level).flatten(2).transpose(1, 2), dim=2)
@@ -98,8 +101,14 @@ class FrozenEncoder:
         with torch.inference_mode():
             return tuple(self._maps(images))
 
-    def _open_graph(self) -> Callable[[Tensor], tuple[Tensor, ...]]:
-        """Load the graph of these weights, from the cache folder or exported into it."""
+    def with_graph(self, run: RunFn) -> FrozenEncoder:
+        """Return an encoder of the same images whose maps another function computes."""
+        encoder = copy.copy(self)
+        encoder._run = run
+        return encoder
+
+    def _open_graph(self) -> bytes:
+        """Return the graph of these weights, from the cache folder or exported into it."""
         key = f"{self.weights_sha256} {self.image_size} {torch.__version__} {NUM_LEVELS} {FINE_GRID}"
         path = graph_cache_dir() / f"{hashlib.sha256(key.encode()).hexdigest()}.onnx"
         graph = read_graph(path)
@@ -107,7 +116,16 @@ class FrozenEncoder:
             images = torch.zeros(2, *self.image_size, 3, dtype=torch.uint8)
             graph = export_module(self._maps, {"images": images}, output_names())
             write_graph(path, graph)
-        return load_graph(graph, "encoder", output_names())
+        return graph
+
+
+def resize_pixels(images: Frames | Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize images uint8 [M, H, W, 3]; on the CPU."""
+    pixels = torch.as_tensor(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images.cpu()
+    if tuple(pixels.shape[1:3]) == size:
+        return pixels
+    resized = resize(pixels.permute(0, 3, 1, 2).float(), size)
+    return resized.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
 
 
 class CachingEncoder(FrozenEncoder):
@@ -122,6 +140,7 @@ class CachingEncoder(FrozenEncoder):
             encoder: The encoder of new images.
         """
         self.name, self.image_size, self.weights_sha256 = encoder.name, encoder.image_size, encoder.weights_sha256
+        self.graph = encoder.graph
         self._encoder = encoder
         self._cells: dict[bytes, list[Tensor]] = {}
 

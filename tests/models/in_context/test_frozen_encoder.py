@@ -7,9 +7,15 @@ import pytest
 import torch
 from PIL import Image
 from real_data import REAL_DATA
+from real_videos import bridge
 
+from embodied_rm.errors import UserError
+from embodied_rm.metrics import voc
 from embodied_rm.models.in_context import frozen_encoder
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
+from embodied_rm.models.scoring import score_episodes
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +45,25 @@ def test_any_image_size_is_resized():
         levels = [encoder.encode(np.array(image)[None]) for image in (large, small)]
         for first, second in zip(*levels, strict=True):
             assert (first * second).sum(dim=2).mean() > 0.9
+
+
+def test_integers_of_8_bits_are_near_and_order_a_real_video_alike():
+    demonstration, rollout = bridge("drawer_gcbc_success"), bridge("drawer_ddpm_success")
+    images = demonstration.views["front"]
+    exact = open_frozen_encoder()
+    quantized = quantize_encoder(exact, images)
+    for first, second in zip(quantized.encode(images[:8]), exact.encode(images[:8]), strict=True):
+        assert 0.95 < (first * second).sum(dim=2).mean() < 0.9999
+    orders = [
+        voc(score_episodes(DemonstrationModel([demonstration], encoder), [rollout])[0].progress)
+        for encoder in (exact, quantized)
+    ]
+    assert abs(orders[0] - orders[1]) < 0.05
+
+
+def test_integers_need_a_graph(images):
+    with pytest.raises(UserError, match="precision=int8 needs onnx"):
+        quantize_encoder(FrozenEncoder(use_onnx=False), images)
 
 
 def test_the_cache_returns_what_the_encoder_does(images):
