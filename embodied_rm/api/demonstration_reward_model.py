@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import RewardState
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Episode, RewardOutput, Views
+
+if TYPE_CHECKING:
+    from embodied_rm.data.source import EpisodeSource
 
 FLOAT32, INT8 = "float32", "int8"
 DEMONSTRATED = "as demonstrated"  # the instruction of videos that have none: these models read no instruction
@@ -81,7 +85,6 @@ def from_demonstration(
         demonstration: An episode, a video file, a recording or another dataset, whose first episode is used; or
             several of these. They need no annotation and no instruction.
         encoder: A pretrained image encoder: "efficientnet_lite0", or "timm:" and a name, a file or a folder.
-
         precision: "float32"; or "int8", one and a half times as fast, with ranges from the demonstrations.
 
     Returns:
@@ -117,4 +120,9 @@ def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
 
     folder = resolve_dataset(path)
     source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
-    return source.episode(0, size=size, stride=demonstration_stride(source.meta[0].length))
+    return read_thinned(source, 0, size)
+
+
+def read_thinned(source: EpisodeSource, row: int, size: tuple[int, int]) -> Episode:
+    """Read the frames of an episode that a demonstration needs, which bounds the memory of a long video."""
+    return source.episode(row, size=size, stride=demonstration_stride(source.meta[row].length))

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from embodied_rm.api.demonstration_reward_model import DEMONSTRATED, make_demonstration_model
+from embodied_rm.api.demonstration_reward_model import DEMONSTRATED, make_demonstration_model, read_thinned
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import lacks_instruction
@@ -30,10 +30,7 @@ def open_demonstration_model(
     """Make the model of the demonstrations `indices` in a folder; `precision` is float32 or int8."""
     opened = open_frozen_encoder(encoder)
     source = load_videos(folder, NullReporter(), None, features)
-    episodes = []
-    for row in (find_index(source, index) for index in indices):
-        stride = demonstration_stride(source.meta[row].length)  # bounds the memory of a long video
-        episodes.append(source.episode(row, size=opened.image_size, stride=stride))
+    episodes = [read_thinned(source, find_index(source, index), opened.image_size) for index in indices]
     return make_demonstration_model(episodes, opened, precision)
 
 

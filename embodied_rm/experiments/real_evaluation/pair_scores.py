@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 from embodied_rm.api.clip_output import done_frames
+from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
 from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
@@ -18,7 +19,7 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import mae, voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
-from embodied_rm.models.scoring import concat_outputs
+from embodied_rm.models.scoring import score_video
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput, Views
 
@@ -71,13 +72,7 @@ def demonstrations(real_set: RealSet) -> Iterator[tuple[tuple[Episode, ...], Epi
 
 def predict(model: DemonstrationModel, frames: Frames) -> RewardOutput:
     """Score frames uint8 [T, V, H, W, 3], views in the order of the demonstration's."""
-    names = model.views
-    views = Views(names=names, frames=frames)
-    state = model.reset(views.select(np.array([0])), [""])
-    outputs = [model.first_output(state)]
-    if len(frames) > 1:
-        outputs.append(model.step_many(state, views.select(np.arange(1, len(frames))))[0])
-    return concat_outputs(outputs)
+    return score_video(model, DEMONSTRATED, [Views(names=model.views, frames=frames)])
 
 
 def predicts_done(output: RewardOutput) -> float:

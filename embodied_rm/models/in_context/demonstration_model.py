@@ -30,6 +30,7 @@ from embodied_rm.models.reward_model import (
     check_reset,
     check_step,
 )
+from embodied_rm.models.scoring import concat_outputs
 from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.types import BoolArray, Episode, RewardOutput, Views
 
@@ -151,8 +152,7 @@ class DemonstrationModel:
         for t, (frame_state, moved) in enumerate(perceived):
             previous = self._align(frame_state.with_predictions_of(previous), distances.at(t), moved)
             outputs.append(to_output(previous))
-        columns = {name: np.concatenate([getattr(o, name) for o in outputs]) for name in vars(outputs[0])}
-        return RewardOutput(**columns), previous
+        return concat_outputs(outputs), previous
 
     # Perception
 
@@ -196,7 +196,7 @@ class DemonstrationModel:
     def _encode(self, views: Views, visible: BoolArray) -> VisibleFrames:
         """Encode the visible images of the demonstrations' views."""
         rows, indices = np.nonzero(visible)
-        images = views.frames[rows, np.array(self._columns(views.names))[indices]]
+        images = np.asarray(views.frames[rows, np.array(self._columns(views.names))[indices]])
         if not len(rows):
             images = np.zeros((1, *self.encoder.image_size, 3), np.uint8)  # encoded for its shape only
         appearance = make_appearance(self.encoder.encode(images)).select(slice(len(rows)))

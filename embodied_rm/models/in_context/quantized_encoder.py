@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.in_context.frozen_encoder import (
     IMAGES_PER_CALL,
     RUNTIME_MODULES,
     FrozenEncoder,
     output_names,
-    resize_pixels,
 )
 from embodied_rm.models.onnx_net import load_graph
 from embodied_rm.types import Frames
 
 MAX_CALIBRATION_IMAGES = 64
+
+
+@contextmanager
+def quiet_root_logger() -> Iterator[None]:
+    """Hide warnings of the root logger: ONNX Runtime warns there of its own preprocessing."""
+    logger, level = logging.getLogger(), logging.getLogger().level
+    logger.setLevel(max(level, logging.ERROR))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
@@ -30,7 +43,7 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
         images: uint8 [M, H, W, 3]: images of the cameras that it will see, such as a demonstration; up to 64 are used.
 
     Returns:
-        An encoder whose cells have a cosine of 0.98 with those of the original, at one and a half times its speed.
+        An encoder whose cells have a mean cosine of 0.97 with those of the original, at one and a half times its speed.
 
     Raises:
         UserError: When ONNX Runtime does not run the encoder.
@@ -46,7 +59,8 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
     )
 
     index = np.linspace(0, len(images) - 1, min(len(images), MAX_CALIBRATION_IMAGES)).astype(int)
-    batches = resize_pixels(images[index], encoder.image_size).split(IMAGES_PER_CALL)
+    pixels = np.ascontiguousarray(resize_frames(images[index], encoder.image_size))
+    batches = np.split(pixels, range(IMAGES_PER_CALL, len(pixels), IMAGES_PER_CALL))
 
     class Batches(CalibrationDataReader):
         def __init__(self) -> None:
@@ -54,10 +68,9 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             batch = next(self._rest, None)
-            return None if batch is None else {"images": batch.numpy()}
+            return None if batch is None else {"images": batch}
 
-    logging.getLogger().setLevel(max(logging.getLogger().level, logging.ERROR))  # it warns of its own preprocessing
-    with tempfile.TemporaryDirectory() as folder:
+    with quiet_root_logger(), tempfile.TemporaryDirectory() as folder:
         source, prepared, quantized = (Path(folder) / f"{name}.onnx" for name in ("source", "prepared", "quantized"))
         source.write_bytes(encoder.graph)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
