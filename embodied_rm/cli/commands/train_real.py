@@ -1,0 +1,102 @@
+"""`embodied-rm train real`: the zero-shot model of real robots, from recordings of several labs to its card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.command import Command
+from embodied_rm.data.dataset_hash import hash_episodes
+from embodied_rm.data.lab_split import LabSplit
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import check_minimum
+from embodied_rm.experiments.load import load_dataset
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import score_episodes_zero_shot
+from embodied_rm.experiments.release_checkpoint import install_checkpoint
+from embodied_rm.experiments.results_page import describe_machine
+from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder, open_frozen_encoder
+from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import save_zero_shot_model
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.report.real_model_card import real_model_card
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.training import CHECKPOINT_DIR
+from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures, encode_episodes
+from embodied_rm.training.zero_shot.train_zero_shot import ZeroShotTrainConfig, train_zero_shot
+
+CARD_FILE = "README.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRealConfig:
+    """Config of `train real`."""
+
+    data: Path = Path("../shared/data/droid")
+    labs: LabSplit = field(default_factory=LabSplit)
+    encoder: str = EFFICIENTNET_LITE0.name
+    num_copies: int = 5
+    features_dir: Path | None = None
+    final: bool = False
+    install_dir: Path | None = None
+    nets: ZeroShotTrainConfig = field(default_factory=ZeroShotTrainConfig)
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "num_copies")
+
+
+def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Encode, train, calibrate, measure, write the model and its card."""
+    encoder, text = open_frozen_encoder(config.encoder), open_sentence_encoder()
+    source = load_dataset(config.data, reporter)
+    rows = {part: config.labs.rows(source, part) for part in ("train", "validation", "test")}
+    reporter.table("train real", {f"{part} episodes": len(part_rows) for part, part_rows in rows.items()})
+    features = {part: read_features(config, run, source, rows[part], encoder, reporter) for part in list(rows)[:2]}
+    net = train_zero_shot(features["train"], features["validation"], text, config.nets, reporter)
+    model = ZeroShotModel(net, encoder, text)
+    parts = ("validation", "test") if config.final else ("validation",)
+    scores = {part: measure(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
+    metrics = {
+        "episodes": {part: len(part_rows) for part, part_rows in rows.items()},
+        "labs": {part: list(labs) for part, labs in vars(config.labs).items()},
+        "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        "machine": describe_machine(),
+        "scores": scores,
+    }
+    facts = {"labs": metrics["labs"], "data_sha256": hash_episodes(source, rows["train"]), "scores": scores}
+    save_zero_shot_model(run.path / CHECKPOINT_DIR, model, facts)
+    write_atomic(run.path / CHECKPOINT_DIR / CARD_FILE, real_model_card(metrics).encode())
+    if config.install_dir is not None:
+        install_checkpoint(run.path / CHECKPOINT_DIR, config.install_dir)
+        reporter.log(f"the model and its card are in {config.install_dir}")
+    run.write_json("metrics.json", metrics)
+
+
+def read_features(
+    config: TrainRealConfig,
+    run: RunFolder,
+    source: EpisodeSource,
+    rows: list[int],
+    encoder: FrozenEncoder,
+    reporter: Reporter,
+) -> list[EpisodeFeatures]:
+    """Encode episodes, or read their features of an earlier run."""
+    folder = config.features_dir or run.path / "features"
+    stream = encode_episodes(source, rows, encoder, config.num_copies, folder)
+    return list(reporter.track(stream, "encode", total=len(rows)))
+
+
+def measure(
+    model: ZeroShotModel, source: EpisodeSource, rows: list[int], description: str, reporter: Reporter
+) -> dict[str, float]:
+    """Score episodes of labs that were not trained on, and show the table."""
+    cached = ZeroShotModel(model.net, CachingEncoder(model.encoder), model.text)
+    stream = score_episodes_zero_shot(cached, source, rows, model.encoder.image_size)
+    *_, scores = reporter.track(stream, description, total=len(rows))
+    summary = scores.summary()
+    reporter.table(description, {name: f"{value:.3f}" for name, value in summary.items()})
+    return summary
+
+
+COMMAND = Command(resumable=True, schema=TrainRealConfig, main=main)

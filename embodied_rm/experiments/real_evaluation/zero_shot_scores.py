@@ -1,0 +1,145 @@
+"""A model that reads an instruction, on recordings of labs that it was never trained on: the curves and what they say."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
+from embodied_rm.experiments.real_evaluation.real_sets import stack_views
+from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half
+from embodied_rm.metrics import roc_auc, voc
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.scoring import score_video
+from embodied_rm.types import Episode, Frames, RewardOutput, Views
+
+SCORING_RATE_HZ = 10.0  # frames per second that are read
+NUM_WRONG_SENTENCES = 2  # per episode
+FUNCTION_WORDS = frozenset(
+    "a an and at away by down for forward from in inside into it its of off on one onto out over put pick place move "
+    "take remove the then to top turn up with is are that this side left right middle".split()
+)
+"""Words that name neither an object nor a verb of its own."""
+
+
+@dataclass
+class ZeroShotScores:
+    """Results of all episodes; one entry per episode."""
+
+    order: list[float] = field(default_factory=list)  # VOC
+    reversed_order: list[float] = field(default_factory=list)  # of the same video backward
+    whole: list[float] = field(default_factory=list)  # last progress of the video
+    half: list[float] = field(default_factory=list)  # last progress of its first half
+    right: list[float] = field(default_factory=list)  # last progress under its own instruction
+    wrong: list[list[float]] = field(default_factory=list)  # and under those of other episodes of the lab
+    done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is predicted done, else 0
+    seconds: float = 0.0  # time to score all whole videos, s
+    video_seconds: float = 0.0  # their length, s
+
+    def summary(self) -> dict[str, float]:
+        """Metric -> value."""
+        values = {
+            "order": fmean(self.order),
+            "reversed": fmean(self.reversed_order),
+            "whole above half": auc(self.whole, self.half),
+            "whole above its own half": fmean(float(w > h) for w, h in zip(self.whole, self.half, strict=True)),
+            "right sentence above wrong": auc(self.right, [value for row in self.wrong for value in row]),
+            "right sentence above wrong, same video": fmean(
+                float(right > value) + 0.5 * (right == value)
+                for right, row in zip(self.right, self.wrong, strict=True)
+                for value in row
+            ),
+        }
+        values |= {f"done: {case}": fmean(entries) for case, entries in self.done.items()}
+        return values | {
+            "episodes": float(len(self.order)),
+            "seconds per minute of video": 60 * self.seconds / self.video_seconds,
+        }
+
+
+def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
+    """Area under the ROC curve."""
+    return roc_auc(np.array([*positive, *negative]), np.arange(len(positive) + len(negative)) < len(positive))
+
+
+def score_episodes_zero_shot(
+    model: RewardModel, source: EpisodeSource, rows: Sequence[int], image_size: tuple[int, int], seed: int = 0
+) -> Iterator[ZeroShotScores]:
+    """Yield the results so far after each episode of a source.
+
+    Args:
+        model: A reward model that reads instructions.
+        source: The episodes.
+        rows: Those that are scored. Wrong sentences are those of the others of the same lab.
+        image_size: Height and width at which they are read.
+        seed: Of the choice of wrong sentences.
+    """
+    scores, rng = ZeroShotScores(), np.random.default_rng(seed)
+    for row in rows:
+        stride = max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))
+        episode = source.episode(row, size=image_size, stride=stride)
+        wrong = wrong_sentences(source.meta, rows, row, rng)
+        score_one(scores, model, episode, wrong)
+        scores.video_seconds += source.meta[row].length / source.frame_rate(row)
+        yield scores
+
+
+def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wrong: Sequence[str]) -> None:
+    """Score one success in all cases."""
+    names = tuple(episode.views)
+    frames = stack_views(episode, names)
+
+    def predict(video: Frames, instruction: str = episode.instruction) -> RewardOutput:
+        return score_video(model, instruction, [Views(names=names, frames=video)])
+
+    start_s = time.perf_counter()
+    output = predict(frames)
+    scores.seconds += time.perf_counter() - start_s
+    half = predict(first_half(frames))
+    scores.order.append(float(np.nan_to_num(voc(output.progress))))
+    scores.whole.append(float(output.progress[-1]))
+    scores.half.append(float(half.progress[-1]))
+    cases = {WHOLE: output, HALF: half, **{case: predict(make(frames)) for case, make in NEVER_DONE.items()}}
+    scores.reversed_order.append(float(np.nan_to_num(voc(cases[REVERSED].progress))))
+    for case, prediction in cases.items():
+        scores.done.setdefault(case, []).append(predicts_done(prediction))
+    scores.right.append(float(output.progress[-1]))
+    scores.wrong.append([float(predict(frames, sentence).progress[-1]) for sentence in wrong])
+
+
+def wrong_sentences(
+    meta: Sequence[EpisodeMeta], rows: Sequence[int], row: int, rng: np.random.Generator
+) -> list[str]:
+    """Draw instructions of other episodes of the same lab, with another verb or another object."""
+    own = meta[row]
+    others = sorted(
+        {
+            meta[other].instruction
+            for other in rows
+            if meta[other].metadata.get("lab") == own.metadata.get("lab") and differs(own, meta[other])
+        }
+    )
+    if not others:
+        return []
+    return [others[i] for i in rng.choice(len(others), min(NUM_WRONG_SENTENCES, len(others)), replace=False)]
+
+
+def differs(own: EpisodeMeta, other: EpisodeMeta) -> bool:
+    """Return whether two instructions have no object in common, or another verb."""
+    if own.instruction == other.instruction:
+        return False
+    return own.metadata.get("verb") != other.metadata.get("verb") or not (
+        object_words(own.instruction) & object_words(other.instruction)
+    )
+
+
+def object_words(sentence: str) -> set[str]:
+    """Return the words of a sentence that may name an object."""
+    return set(re.findall("[a-z]+", sentence.lower())) - FUNCTION_WORDS
+

@@ -1,0 +1,68 @@
+"""Save and load `ZeroShotModel`: its own weights only, and the digests of the encoders that it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
+from embodied_rm.models.zero_shot.progress_filter import Readout
+from embodied_rm.models.zero_shot.progress_gru import ProgressGruConfig
+from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
+from embodied_rm.models.zero_shot.sentence_match import SentenceMatchConfig
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotConfig, ZeroShotNet
+
+ARCHITECTURE = "zero_shot"
+
+
+def save_zero_shot_model(folder: Path | str, model: ZeroShotModel, metadata: Mapping[str, Any]) -> None:
+    """Save a model as a checkpoint folder, with a JSON object about it. The encoders are not stored."""
+    manifest = {
+        "architecture": ARCHITECTURE,
+        "net": asdict(model.net.config) | {k: getattr(model.net.config, k)._asdict() for k in ("success", "relevance")},
+        "encoder": {"name": model.encoder.name, "sha256": model.encoder.weights_sha256},
+        "text_encoder": {"sha256": model.text.weights_sha256},
+        "facts": dict(metadata),
+        MANIFEST_KEY: self_test_values(model, model.input_spec),
+    }
+    save_tensors(folder, model.net.state_dict(), manifest)
+
+
+def load_zero_shot_model(folder: Path | str) -> ZeroShotModel:
+    """Load a model and its encoders.
+
+    Raises:
+        CheckpointError: When the checkpoint is damaged or of another kind; when an encoder is absent, or has other
+            weights than those that the model was trained on.
+    """
+    tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    try:
+        net = ZeroShotNet(_parse_config(manifest["net"]))
+        encoder_name, encoder_sha256 = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
+        text_sha256 = manifest["text_encoder"]["sha256"]
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({error!r})") from None
+    load_into(net, tensors, folder)
+    encoder, text = open_frozen_encoder(encoder_name), open_sentence_encoder()
+    for name, found, expected in (
+        (encoder_name, encoder.weights_sha256, encoder_sha256),
+        ("minilm", text.weights_sha256, text_sha256),
+    ):
+        if found != expected:
+            raise CheckpointError(f"{folder}: it was trained on other weights of {name} than those that are installed")
+    return ZeroShotModel(net, encoder, text)
+
+
+def _parse_config(stored: Mapping[str, Any]) -> ZeroShotConfig:
+    readouts = {
+        name: Readout(float(stored[name]["bias"]), tuple(map(float, stored[name]["slopes"])))
+        for name in ("success", "relevance")
+    }
+    gru, match = ProgressGruConfig(**stored["gru"]), SentenceMatchConfig(**stored["match"])
+    return ZeroShotConfig(**{**stored, **readouts, "gru": gru, "match": match})

@@ -1,0 +1,221 @@
+"""`ZeroShotModel`: progress of a video of a real robot, from its frames and the instruction alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
+from embodied_rm.models.reward_model import (
+    UNKNOWN_SUBTASK,
+    Capabilities,
+    Demonstration,
+    InputSpec,
+    RewardState,
+    check_reset,
+    check_step,
+)
+from embodied_rm.models.scoring import concat_outputs
+from embodied_rm.models.view_fusion import visible_views
+from embodied_rm.models.zero_shot import progress_gru, sentence_match
+from embodied_rm.models.zero_shot.progress_filter import FilterState, advance_filter, start_filter, success_features
+from embodied_rm.models.zero_shot.progress_gru import FrameCells, grid_cells
+from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
+from embodied_rm.models.zero_shot.zero_shot_state import ZeroShotState
+from embodied_rm.types import BoolArray, RewardOutput, Views
+
+
+class EncodedFrames(NamedTuple):
+    """The visible images of N frames: P images, and where each belongs."""
+
+    cells: Tensor  # float [P, 16, C]
+    match_cells: Tensor  # float [P, 49, C]
+    row: Tensor  # int64 [P]
+    view: Tensor  # int64 [P]
+
+    def at(self, t: int) -> EncodedFrames:
+        """Return the images of frame t, as those of the only frame."""
+        chosen = self.row == t
+        return EncodedFrames(
+            self.cells[chosen], self.match_cells[chosen], self.row[chosen] * 0, self.view[chosen]
+        )  # fmt: skip
+
+
+class ZeroShotModel:
+    """A `RewardModel` for any number of views with any names; the views are averaged.
+
+    A video may have any size, rate and length, and starts anywhere. Goal images and demonstrations are not used.
+    """
+
+    capabilities = Capabilities(serializable_state=True)
+
+    def __init__(self, net: ZeroShotNet, encoder: FrozenEncoder, text: SentenceEncoder) -> None:
+        """
+        Args:
+            net: The trained part.
+            encoder: The image encoder that it was trained on.
+            text: The sentence encoder that it was trained on.
+        """
+        self.net, self.encoder, self.text = net.eval(), encoder, text
+        self._channels = net.config.gru.channels
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """Any views, at the encoder's size."""
+        return InputSpec(image_size=self.encoder.image_size)
+
+    def reset(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Demonstration | None = None,
+    ) -> ZeroShotState:
+        """Start N videos at their first frames; the state holds the prediction for them, see `first_output`."""
+        check_reset(views, instructions, goal, reference)
+        return self.step(self._empty_state(len(views.names), instructions), views)[1]
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        """Return the prediction for the first frames, from the state that `reset` returned."""
+        assert isinstance(state, ZeroShotState)
+        return to_output(state)
+
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ZeroShotState]:
+        """Score one new frame per row. A row without a visible view is invalid and carries its last prediction."""
+        assert isinstance(state, ZeroShotState)
+        check_step(state, views)
+        self._check_views(state, views)
+        visible = visible_views(views)
+        state = self._advance(state, self._encode(views, visible), visible)
+        return to_output(state), state
+
+    def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, ZeroShotState]:
+        """Score consecutive frames of one video, one row per frame; `state` has one row.
+
+        The images of all frames are encoded at once, which is faster than frame by frame.
+        """
+        assert isinstance(state, ZeroShotState) and len(state) == 1
+        self._check_views(state, views)
+        visible = visible_views(views)
+        frames = self._encode(views, visible)
+        outputs = []
+        for t in range(len(views)):
+            state = self._advance(state, frames.at(t), visible[t : t + 1])
+            outputs.append(to_output(state))
+        return concat_outputs(outputs), state
+
+    def _check_views(self, state: ZeroShotState, views: Views) -> None:
+        if len(views.names) != state.seen.shape[1]:
+            raise UserError(f"the video started with {state.seen.shape[1]} views, and goes on with {len(views.names)}")
+
+    def _empty_state(self, num_views: int, instructions: Sequence[str]) -> ZeroShotState:
+        sentences, N = self.text.encode(instructions), len(instructions)
+        cells = torch.zeros(N, num_views, progress_gru.GRID**2, self._channels)
+        per_view, per_row = torch.zeros(N, num_views), torch.zeros(N)
+        return ZeroShotState(
+            tokens=sentences.vectors,
+            token_mask=sentences.mask,
+            first=cells,
+            last=cells,
+            hidden=torch.zeros(N, num_views, self.net.state_width),
+            logit=per_view,
+            climb=per_view,
+            match=per_view,
+            seen=per_view.bool(),
+            valid=per_row.bool(),
+            progress=per_row,
+            uncertainty=per_row,
+            success=per_row,
+        )
+
+    def _encode(self, views: Views, visible: BoolArray) -> EncodedFrames:
+        rows, columns = np.nonzero(visible)
+        images = np.asarray(views.frames[rows, columns])
+        if not len(rows):
+            images = np.zeros((1, *self.encoder.image_size, 3), np.uint8)  # encoded for its shape only
+        levels = [level[: len(rows)] for level in self.encoder.encode(images)]
+        return EncodedFrames(
+            cells=grid_cells(levels, progress_gru.GRID),
+            match_cells=grid_cells(levels, sentence_match.GRID),
+            row=torch.from_numpy(rows),
+            view=torch.from_numpy(columns),
+        )
+
+    @torch.inference_mode()
+    def _advance(self, state: ZeroShotState, frames: EncodedFrames, visible: BoolArray) -> ZeroShotState:
+        """Advance the rows by one frame, and predict."""
+        at = frames.row, frames.view
+        fresh = ~state.seen[at]
+        state = self._start_views(state, frames, fresh)
+        change = (frames.cells - state.last[at]).square().sum(dim=2).mean(dim=1)
+        moved = fresh | (change > self.net.config.move_threshold)
+        state = self._move_views(state, frames, moved, fresh)
+        state = replace(state, valid=torch.from_numpy(visible.any(axis=1)))
+        return self._predict(state)
+
+    def _start_views(self, state: ZeroShotState, frames: EncodedFrames, fresh: Tensor) -> ZeroShotState:
+        """Take the images of views that are seen for the first time."""
+        if not fresh.any():
+            return state
+        row, view = frames.row[fresh], frames.view[fresh]
+        match = self.net.match(state.tokens[row], state.token_mask[row], frames.match_cells[fresh])
+        cells, seen = frames.cells[fresh], torch.ones_like(row, dtype=torch.bool)
+        return replace(
+            state,
+            first=state.first.index_put((row, view), cells),
+            last=state.last.index_put((row, view), cells),
+            match=state.match.index_put((row, view), match),
+            seen=state.seen.index_put((row, view), seen),
+        )
+
+    def _move_views(self, state: ZeroShotState, frames: EncodedFrames, moved: Tensor, fresh: Tensor) -> ZeroShotState:
+        """Advance the nets and the curves of the views whose image is new."""
+        if not moved.any():
+            return state
+        at = frames.row[moved], frames.view[moved]
+        cells = FrameCells(frames.cells[moved], state.last[at], state.first[at])
+        sentence = (state.tokens * state.token_mask[..., None]).sum(dim=1) / state.token_mask.sum(dim=1, keepdim=True)
+        progress_logit, direction, hidden = self.net.step(cells, sentence[at[0]], state.hidden[at])
+        started = start_filter(progress_logit)
+        advanced = advance_filter(FilterState(state.logit[at], state.climb[at]), progress_logit, direction)
+        curve = [torch.where(fresh[moved], a, b) for a, b in zip(started, advanced, strict=True)]
+        return replace(
+            state,
+            last=state.last.index_put(at, cells.current),
+            hidden=state.hidden.index_put(at, hidden),
+            logit=state.logit.index_put(at, curve[0]),
+            climb=state.climb.index_put(at, curve[1]),
+        )
+
+    def _predict(self, state: ZeroShotState) -> ZeroShotState:
+        """Predict the rows that have a visible view, from the average of the views seen so far."""
+        config, count = self.net.config, state.seen.sum(dim=1).clamp_min(1)
+        logit, climb = ((values * state.seen).sum(dim=1) / count for values in (state.logit, state.climb))
+        match = state.match.masked_fill(~state.seen, -torch.inf).amax(dim=1).clamp_min(-1e6)
+        relevance = torch.sigmoid(config.relevance.logit(match))
+        potential = torch.sigmoid(logit)
+        success = torch.sigmoid(config.success.logit(*success_features(FilterState(logit, climb))))
+        new = {
+            "progress": potential * (1 - config.relevance_weight * (1 - relevance)),
+            "uncertainty": (potential * (1 - potential)).sqrt(),
+            "success": success * (1 - config.relevance_weight * (1 - relevance)),
+        }
+        return replace(state, **{k: torch.where(state.valid, value, getattr(state, k)) for k, value in new.items()})
+
+
+def to_output(state: ZeroShotState) -> RewardOutput:
+    """Return the prediction that a state holds; invalid rows carry the last one."""
+    return RewardOutput(
+        progress=state.progress.numpy().copy(),
+        valid=state.valid.numpy().copy(),
+        subtask=np.full(len(state), UNKNOWN_SUBTASK, np.int64),
+        success=state.success.numpy().copy(),
+        uncertainty=state.uncertainty.numpy().copy(),
+    )

@@ -1,0 +1,75 @@
+"""`ZeroShotNet`: the trained part of the zero-shot model, and what is calibrated on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.models.zero_shot.progress_filter import Readout
+from embodied_rm.models.zero_shot.progress_gru import FrameCells, ProgressGru, ProgressGruConfig
+from embodied_rm.models.zero_shot.sentence_match import SentenceMatch, SentenceMatchConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotConfig:
+    """The architecture and the calibration of a `ZeroShotNet`, stored in its checkpoint."""
+
+    gru: ProgressGruConfig
+    match: SentenceMatchConfig
+    num_members: int  # nets of the ensemble, of each kind
+    move_threshold: float
+    """Mean squared change of a cell at which a frame is new. Slow, fast and still videos are alike to the net."""
+    success: Readout  # of `success_features`
+    relevance: Readout
+    """Of the standardized match: probability that the sentence belongs to the image and not to another of the lab."""
+    relevance_weight: float
+    """Largest fraction of the progress that an irrelevant sentence takes away, in [0, 1]."""
+
+
+class ZeroShotNet(nn.Module):
+    """Ensembles of `ProgressGru` and `SentenceMatch`. Shapes: M images of videos, K members."""
+
+    def __init__(self, config: ZeroShotConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.grus = nn.ModuleList(ProgressGru(config.gru) for _ in range(config.num_members))
+        self.matches = nn.ModuleList(SentenceMatch(config.match) for _ in range(config.num_members))
+
+    @property
+    def state_width(self) -> int:
+        """Length of the recurrent state of one view."""
+        return self.config.num_members * self.config.gru.width
+
+    def step(self, frames: FrameCells, sentence: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predict one further frame of M videos.
+
+        Args:
+            frames: Cells of the frame, of the one before and of the first one.
+            sentence: Sentence vectors [M, D].
+            hidden: Recurrent state [M, state_width]; zeros at the first frame.
+
+        Returns:
+            Logit of the progress [M], direction of the last change [M] in [-1, 1], next state.
+        """
+        logits, states = zip(
+            *(
+                gru.step(frames, sentence, part)
+                for gru, part in zip(self.grus, hidden.chunk(len(self.grus), dim=1), strict=True)  # type: ignore[operator]
+            ),
+            strict=True,
+        )
+        stacked = torch.stack(logits)
+        return stacked[..., 0].mean(dim=0), torch.tanh(stacked[..., 1]).mean(dim=0), torch.cat(states, dim=1)
+
+    def match(self, tokens: Tensor, mask: Tensor, cells: Tensor) -> Tensor:
+        """Standardized match [M] of sentences [M, L, D] with the image of their row, cells [M, 49, C]."""
+        scores = [match.standardize(tokens, mask, cells) for match in self.matches]  # type: ignore[operator]
+        return torch.stack(scores).mean(dim=0)
+
+    def with_calibration(self, *, success: Readout, relevance: Readout) -> ZeroShotNet:
+        """Return a net that shares the weights and has these readouts."""
+        net = ZeroShotNet(replace(self.config, success=success, relevance=relevance))
+        net.grus, net.matches = self.grus, self.matches
+        return net.train(self.training)

@@ -1,0 +1,55 @@
+"""Card of the bundled model of real robots, generated from its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from embodied_rm.report.markdown import markdown_table
+
+DESCRIPTIONS = {
+    "order": "order of a video (VOC)",
+    "reversed": "the same, backward",
+    "whole above half": "end of a video above the end of another one's half (AUC)",
+    "whole above its own half": "end of a video above the end of its own half",
+    "right sentence above wrong": "end of a video above the end of another one under a wrong sentence (AUC)",
+    "right sentence above wrong, same video": "end of a video above its own end under a wrong sentence",
+}
+
+
+def real_model_card(metrics: Mapping[str, Any]) -> str:
+    """Return the card as Markdown, from the metrics of `embodied-rm train real`."""
+    scores, labs, episodes = metrics["scores"], metrics["labs"], metrics["episodes"]
+    parts = list(scores)
+    keys = [*DESCRIPTIONS, *(key for key in scores[parts[0]] if key.startswith("done: "))]
+    rows = [
+        (DESCRIPTIONS.get(key, f"predicted {key}"), *(f"{scores[part][key]:.3f}" for part in parts)) for key in keys
+    ]
+    headers = [f"{', '.join(labs[part])} ({part}, {episodes[part]} episodes)" for part in parts]
+    return "\n".join([
+        "# Reward model of real robots",
+        "",
+        "Progress of a video and an instruction that it never saw; no demonstration. Built by `make checkpoint-real`,",
+        "which also generated this card.",
+        "",
+        "## Data",
+        "",
+        f"{episodes['train']} teleoperated episodes of DROID, one exterior view: {', '.join(labs['train'])}. One robot, "
+        "a Franka arm.",
+        f"{metrics['parameters']:,} trained parameters, over the frozen encoders efficientnet_lite0 and minilm, which "
+        "are not in this folder.",
+        "",
+        "## Labs that it was never trained on",
+        "",
+        *markdown_table(("figure", *headers), rows),
+        "",
+        "Settings and calibration were chosen on the validation labs. Wrong sentences are instructions of other "
+        "episodes of the same lab, with another verb or another object. `done: <case>` is the fraction of videos that "
+        "are predicted done at some frame.",
+        "",
+        "## Limits",
+        "",
+        "It recognizes objects that a sentence names, and hardly what is done with them. Do not end episodes by its "
+        "success where a false one costs something; a demonstration in context is more exact (docs/real_robots.md).",
+        "",
+    ])  # fmt: skip

@@ -1,0 +1,82 @@
+"""Calibrate success and relevance of a zero-shot net on labs that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.models.zero_shot.progress_filter import (
+    FilterState,
+    Readout,
+    advance_filter,
+    start_filter,
+    success_features,
+)
+from embodied_rm.models.zero_shot.progress_gru import FrameCells
+from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
+from embodied_rm.training.zero_shot.clips import new_frames
+from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures
+
+NUM_WRONG_SENTENCES = 3  # per episode
+NEWTON_STEPS, RIDGE = 30, 1e-2
+
+
+@torch.inference_mode()
+def calibrate(net: ZeroShotNet, episodes: Sequence[EpisodeFeatures], text: SentenceEncoder, seed: int) -> ZeroShotNet:
+    """Return the net with readouts that are fitted to these episodes.
+
+    Success is fitted to whole videos, against their halves, their reverse and their first frame. Relevance is fitted
+    to the own sentences, against those of other episodes of the lab.
+    """
+    rng = np.random.default_rng(seed)
+    features, succeeded, matches, right = [], [], [], []
+    for episode in episodes:
+        cells, sentence = episode.cells[0].float(), text.encode([episode.sentences[0]]).mean()
+        half = cells[: max(1, len(cells) // 2)]
+        for video, label in ((cells, True), (half, False), (cells.flip(0), False), (cells[:1], False)):
+            curve = end_of_curve(net, video, sentence)
+            features.append(torch.cat(success_features(curve)))
+            succeeded.append(label)
+        others = sorted({e.sentences[0] for e in episodes if e.group == episode.group} - {episode.sentences[0]})
+        chosen = rng.choice(len(others), min(NUM_WRONG_SENTENCES, len(others)), replace=False) if others else []
+        for sentence_text, label in [(episode.sentences[0], True), *((others[i], False) for i in chosen)]:
+            tokens = text.encode([sentence_text])
+            matches.append(net.match(tokens.vectors, tokens.mask, episode.match_cells[:1].float()))
+            right.append(label)
+    return net.with_calibration(
+        success=fit_readout(torch.stack(features), torch.tensor(succeeded)),
+        relevance=fit_readout(torch.stack(matches), torch.tensor(right)),
+    )
+
+
+def end_of_curve(net: ZeroShotNet, cells: Tensor, sentence: Tensor) -> FilterState:
+    """Return the curve at the last frame of a video, cells [T, 16, C], as the model computes it."""
+    kept = cells[new_frames(cells, net.config.move_threshold)]
+    hidden = torch.zeros(1, net.state_width)
+    curve = None
+    for t in range(len(kept)):
+        frames = FrameCells(kept[t : t + 1], kept[max(t - 1, 0)][None], kept[:1])
+        logit, direction, hidden = net.step(frames, sentence, hidden)
+        curve = start_filter(logit) if curve is None else advance_filter(curve, logit, direction)
+    assert curve is not None, "a video has a frame"
+    return curve
+
+
+def fit_readout(features: Tensor, positive: Tensor) -> Readout:
+    """Logistic regression of features [N, F] by Newton's method; both classes weigh the same."""
+    mean, std = features.mean(dim=0), features.std(dim=0).clamp_min(1e-6)
+    design = torch.cat([torch.ones(len(features), 1), (features - mean) / std], dim=1).double()
+    target = positive.double()
+    weights = target / (2 * target.sum()) + (1 - target) / (2 * (1 - target).sum())
+    coefficients = torch.zeros(design.shape[1], dtype=torch.double)
+    for _ in range(NEWTON_STEPS):
+        predicted = torch.sigmoid(design @ coefficients)
+        gradient = design.T @ (weights * (predicted - target)) + RIDGE * coefficients
+        hessian = design.T @ (design * (weights * predicted * (1 - predicted))[:, None])
+        coefficients = coefficients - torch.linalg.solve(hessian + RIDGE * torch.eye(len(hessian)), gradient)
+    slopes = coefficients[1:] / std
+    return Readout(float(coefficients[0] - slopes @ mean.double()), tuple(map(float, slopes)))

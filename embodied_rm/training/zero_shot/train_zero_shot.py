@@ -1,0 +1,86 @@
+"""Train a zero-shot model on features of episodes, and calibrate it on those of other labs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from embodied_rm.errors import check_minimum
+from embodied_rm.models.zero_shot.progress_filter import Readout
+from embodied_rm.models.zero_shot.progress_gru import ProgressGruConfig
+from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
+from embodied_rm.models.zero_shot.sentence_match import SentenceMatchConfig
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotConfig, ZeroShotNet
+from embodied_rm.run_folder import Reporter
+from embodied_rm.training.zero_shot.calibrate_readouts import calibrate
+from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures
+from embodied_rm.training.zero_shot.fit_nets import FitConfig, fit_progress_gru, fit_sentence_match
+
+NUM_BANK_IMAGES = 128
+CHANGE_QUANTILE = 0.3  # of the changes between encoded frames: smaller ones are no new frame
+UNCALIBRATED = Readout(0.0, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotTrainConfig:
+    """How the nets are fitted."""
+
+    num_members: int = 3  # nets of each kind
+    progress: FitConfig = field(default_factory=lambda: FitConfig(steps=900, batch_size=32))
+    match: FitConfig = field(default_factory=lambda: FitConfig(steps=300, batch_size=48, weight_decay=0.1))
+    relevance_weight: float = 0.5  # largest fraction of the progress that an irrelevant sentence takes away
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "num_members")
+
+
+def train_zero_shot(
+    train: Sequence[EpisodeFeatures],
+    validation: Sequence[EpisodeFeatures],
+    text: SentenceEncoder,
+    config: ZeroShotTrainConfig,
+    reporter: Reporter,
+) -> ZeroShotNet:
+    """Fit the members from different seeds, then calibrate on the validation episodes."""
+    channels = train[0].cells.shape[-1]
+    net = ZeroShotNet(
+        ZeroShotConfig(
+            gru=ProgressGruConfig(channels=channels, text_width=text.width),
+            match=SentenceMatchConfig(channels=channels, text_width=text.width, num_bank_images=NUM_BANK_IMAGES),
+            num_members=config.num_members,
+            move_threshold=typical_change(train),
+            success=UNCALIBRATED,
+            relevance=UNCALIBRATED,
+            relevance_weight=config.relevance_weight,
+        )
+    )
+    torch.manual_seed(config.seed)
+    for k, losses in enumerate(fits(net, list(train), text, config)):
+        steps = (config.progress if k % 2 == 0 else config.match).steps
+        description = f"{'progress' if k % 2 == 0 else 'match'}, member {k // 2 + 1} of {config.num_members}"
+        *_, last = reporter.track(losses, description, total=steps)
+        reporter.log(f"{description}: last loss {last:.3f}")
+    return calibrate(net.eval(), validation, text, config.seed)
+
+
+def fits(
+    net: ZeroShotNet, episodes: list[EpisodeFeatures], text: SentenceEncoder, config: ZeroShotTrainConfig
+) -> Iterator[Iterator[float]]:
+    """Yield the fits of all members, progress and match in turn."""
+    threshold = net.config.move_threshold
+    for k, (gru, match) in enumerate(zip(net.grus, net.matches, strict=True)):
+        seed = config.seed + k
+        yield fit_progress_gru(gru, episodes, text, config.progress, threshold, seed)  # type: ignore[arg-type]
+        yield fit_sentence_match(match, episodes, text, config.match, seed)  # type: ignore[arg-type]
+
+
+def typical_change(episodes: Sequence[EpisodeFeatures]) -> float:
+    """Change between two encoded frames that makes a frame new: mean squared change of a cell."""
+    changes = []
+    for episode in episodes:
+        cells = episode.cells[0].float()
+        changes.append((cells[1:] - cells[:-1]).square().sum(dim=2).mean(dim=1))
+    return float(torch.cat(changes).quantile(CHANGE_QUANTILE))
