@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
     from embodied_rm.api.sources import load_reward_model, open_dataset
     from embodied_rm.api.train_model import train
+    from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
     from embodied_rm.errors import CheckpointError, DataError, UserError
     from embodied_rm.rewards.reward_config import RewardConfig
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
@@ -39,6 +40,7 @@ EXPORTS = {
     "Subtask": "embodied_rm.types",
     "UserError": "embodied_rm.errors",
     "Views": "embodied_rm.types",
+    "ZeroShotRewardModel": "embodied_rm.api.zero_shot_reward_model",
     "clone": "embodied_rm.api.policies",
     "from_demonstration": "embodied_rm.api.demonstration_reward_model",
     "load_reward_model": "embodied_rm.api.sources",
@@ -61,6 +63,7 @@ __all__ = [
     "Subtask",
     "UserError",
     "Views",
+    "ZeroShotRewardModel",
     "clone",
     "from_demonstration",
     "load_reward_model",

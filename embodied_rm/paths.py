@@ -14,6 +14,8 @@ PACKAGED_DIR = PACKAGE_DIR / "checkpoints"
 CHECKPOINTS_DIR = PACKAGED_DIR if PACKAGED_DIR.is_dir() else PACKAGE_DIR.parent / "assets" / "checkpoints"
 """The bundled reward models: inside the installed package, or at the top of a checkout."""
 BUNDLED_CHECKPOINT = CHECKPOINTS_DIR / "tabletop"  # the default reward model
+BUNDLED_NAMES = ("tabletop", "long", "real")
+REAL_CHECKPOINT = CHECKPOINTS_DIR / "real"  # the one for video of real robots
 
 
 def resolve_checkpoint(folder: Path, name: str) -> Path:
@@ -36,7 +38,12 @@ def resolve_imitation_data(policy: Path) -> Path:
 
 
 def resolve_reward_model(folder: Path | None) -> Path:
-    """Return the reward model in `folder`, see `resolve_checkpoint`; the bundled one if `folder` is None."""
+    """Return the reward model in `folder`, see `resolve_checkpoint`; the bundled one if `folder` is None.
+
+    The name of a bundled model, such as `real`, stands for its folder, unless there is a folder of that name.
+    """
+    if folder is not None and not folder.exists() and folder in map(Path, BUNDLED_NAMES):
+        return resolve_checkpoint(CHECKPOINTS_DIR / folder, CHECKPOINT_DIR)
     if folder is not None:
         return resolve_checkpoint(folder, CHECKPOINT_DIR)
     if not (BUNDLED_CHECKPOINT / MANIFEST_NAME).is_file():

@@ -1,14 +1,18 @@
 """Open a dataset, and load a reward model: from this machine, or from the Hugging Face Hub."""
 
 from pathlib import Path
+from typing import overload
 
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
+from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckpointError
 from embodied_rm.hub_download import download_repository
-from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.load_checkpoint import load_checkpoint
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.paths import resolve_dataset, resolve_reward_model
 
 HUB_PREFIX = "hf:"
@@ -39,23 +43,32 @@ def open_dataset(
     return open_source(resolve_dataset(Path(path)), instruction, features or FeatureMap())
 
 
-def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel:
+@overload
+def load_reward_model(source: None = None) -> ProgressRewardModel: ...
+@overload
+def load_reward_model(source: str | Path) -> ProgressRewardModel | ZeroShotRewardModel: ...
+def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel | ZeroShotRewardModel:
     """Load a reward model. Nothing that is read can run code.
 
     Args:
-        source: None: the bundled model, which knows the views front, side and wrist of the simulated tabletop tasks. A
-            checkpoint folder, or the run folder of a training. Or "hf:owner/name", a model on the Hugging Face Hub.
+        source: None: the bundled model, which knows the views front, side and wrist of the simulated tabletop tasks.
+            "real": the bundled model of real robots, for any views. A checkpoint folder, or the run folder of a
+            training. Or "hf:owner/name", a model on the Hugging Face Hub.
 
     Returns:
         The model, in eval mode on the CPU.
 
     Raises:
         UserError: When the folder holds no model.
-        CheckpointError: When a checkpoint is damaged, or cannot be downloaded.
+        CheckpointError: When a checkpoint is damaged, cannot be downloaded, or needs encoders that are absent.
     """
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
         name, patterns = source.removeprefix(HUB_PREFIX), list(CHECKPOINT_PATTERNS)
         folder = download_repository(name, source, CheckpointError, allow_patterns=patterns)
     else:
         folder = resolve_reward_model(None if source is None else Path(source))
-    return ProgressRewardModel(load_progress_net(folder), read_manifest(folder)["facts"])
+    model, facts = load_checkpoint(folder), read_manifest(folder)["facts"]
+    if isinstance(model, ZeroShotModel):
+        return ZeroShotRewardModel(model, facts)
+    assert isinstance(model, ProgressNet)
+    return ProgressRewardModel(model, facts)

@@ -16,6 +16,7 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
+from embodied_rm.models.load_checkpoint import load_checkpoint
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import resolve_dataset, resolve_reward_model
@@ -85,14 +86,15 @@ def require_progress_net(model: DescribedRewardModel, key: str) -> ProgressNet:
 def load_model_or_judge(
     checkpoint: Path | None, judge: JudgeConfig = NO_JUDGE
 ) -> tuple[DescribedRewardModel, Mapping[str, Any]]:
-    """Load the judge if one is set, else the model, see `load_net`. Raises `UserError` if both are set."""
+    """Load the judge if one is set, else the model in a folder (None: the bundled one). `UserError` if both are set."""
     if judge.type is not None:
         if checkpoint is not None:
             raise UserError(f"checkpoint={checkpoint} and judge={judge.type} both select the model: set one of them")
         from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
 
         return open_judge(judge), {}
-    return load_net(checkpoint)
+    folder = resolve_reward_model(checkpoint)
+    return load_checkpoint(folder), read_manifest(folder)["facts"]
 
 
 def load_dataset(

@@ -34,10 +34,10 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         "",
         "## Data",
         "",
-        f"{episodes['train']} teleoperated episodes of DROID, one exterior view: {', '.join(labs['train'])}. One robot, "
-        "a Franka arm.",
-        f"{metrics['parameters']:,} trained parameters, over the frozen encoders efficientnet_lite0 and minilm, which "
-        "are not in this folder.",
+        f"{episodes['train']} teleoperated episodes of DROID, one exterior view: {', '.join(labs['train'])}. "
+        "One robot, a Franka arm.",
+        f"{metrics['parameters']:,} trained parameters. The frozen encoders efficientnet_lite0 and minilm are not in "
+        "this folder.",
         "",
         "## Labs that it was never trained on",
         "",

@@ -1,7 +1,7 @@
-"""`embodied-rm evaluate real`: a demonstration in context on recordings of real robots, beside baselines."""
+"""`embodied-rm evaluate real`: a demonstration in context, and the zero-shot model, on recordings of real robots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -9,14 +9,21 @@ import numpy as np
 
 from embodied_rm.api.demonstration_reward_model import FLOAT32, INT8
 from embodied_rm.command import Command
+from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP
+from embodied_rm.data.lab_split import LabSplit
 from embodied_rm.errors import UserError, lookup
+from embodied_rm.experiments.in_context import load_videos
+from embodied_rm.experiments.load import load_model_or_judge
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real_set
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import score_episodes_zero_shot, test_rows
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.metrics import roc_auc
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, open_frozen_encoder
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.paths import REAL_CHECKPOINT
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode, Frames
@@ -37,6 +44,9 @@ class EvaluateRealConfig:
     )
     encoder: str = EFFICIENTNET_LITE0.name
     precision: str = FLOAT32
+    checkpoint: Path = Path(REAL_CHECKPOINT.name)
+    zero_shot_sets: tuple[str, ...] = ("droid", "real_bimanual", "bridge_rollouts", "g1_bottle")
+    labs: LabSplit = field(default_factory=LabSplit)
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
@@ -65,9 +75,44 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
         scores = list(steps)[-1]
         results[real_set.name] = summarize(scores)
         reporter.table(real_set.name, format_summary(results[real_set.name]))
+    zero_shot = {name: evaluate_zero_shot(config, name, reporter) for name in config.zero_shot_sets}
+    text = "\n".join([to_markdown(config, results), *zero_shot_section(zero_shot)])
     write_results(
-        run, config.results_page, "evaluate real", {"sets": results}, to_markdown(config, results), "Real robots"
+        run, config.results_page, "evaluate real", {"sets": results, "zero_shot": zero_shot}, text, "Real robots"
     )
+
+
+def evaluate_zero_shot(config: EvaluateRealConfig, name: str, reporter: Reporter) -> dict[str, float]:
+    """Score the test episodes of a set by the model that reads instructions."""
+    model, _ = load_model_or_judge(config.checkpoint)
+    if isinstance(model, ZeroShotModel):
+        model = ZeroShotModel(model.net, CachingEncoder(model.encoder), model.text)
+    source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
+    rows = test_rows(source, config.labs)
+    steps = score_episodes_zero_shot(model, source, rows, model.input_spec.image_size)
+    scores = list(reporter.track(steps, f"score {name} zero-shot", total=len(rows)))[-1].summary()
+    reporter.table(f"{name}, zero-shot", {metric: f"{value:.3f}" for metric, value in scores.items()})
+    return scores
+
+
+def zero_shot_section(results: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the section of the model that reads instructions."""
+    metrics = list(dict.fromkeys(metric for scores in results.values() for metric in scores))
+    rows = [
+        (metric, *(f"{scores[metric]:.3f}" if metric in scores else "-" for scores in results.values()))
+        for metric in metrics
+    ]
+    if not rows:
+        return []
+    return [
+        "",
+        "## Zero-shot",
+        "",
+        "The bundled model of real robots, on videos of labs and robots that it never saw, without a demonstration. "
+        "Of DROID, the test labs of `configs/labs/droid.yaml`.",
+        "",
+        *markdown_table(("figure", *results), rows),
+    ]
 
 
 def sample(real_set: RealSet) -> Frames:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.api.demonstration_reward_model import FLOAT32
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
 from embodied_rm.data.feature_map import FeatureMap
@@ -28,7 +29,7 @@ from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
-from embodied_rm.paths import model_label, resolve_reward_model
+from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
 from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, plot_series, read_episodes_for, score_corpus
@@ -72,6 +73,7 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         resolve_reward_model(config.checkpoint)  # fails early if it is missing
     load = load_videos if config.in_context else load_dataset
     source = load(config.data, reporter, config.instruction, config.features)
+    config = choose_bundled_model(config, source.views, reporter)
     reporter.table("score", run_settings(config, source))
     open_model, num_gpus = partial(open_scorer, config, source.views), int(config.judge.device.startswith("cuda"))
     score_config, settings = to_base_config(config, ScoreConfig), result_settings(config)
@@ -91,6 +93,20 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
     reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"score": metrics})
+
+
+def choose_bundled_model(config: ScoreCommand, views: Sequence[str], reporter: Reporter) -> ScoreCommand:
+    """Return the config with the bundled model of real robots, where the default one knows none of the views."""
+    if config.checkpoint is not None or config.judge.type is not None or config.in_context:
+        return config
+    known = read_manifest(resolve_reward_model(None))["net"]["views"]
+    if set(known) & set(views) or not REAL_CHECKPOINT.is_dir():
+        return config
+    reporter.log(
+        f"the simulated model knows the views {', '.join(known)}, the data have {', '.join(views)}: scored by "
+        f"checkpoint={REAL_CHECKPOINT.name}, the model of real robots"
+    )
+    return replace(config, checkpoint=Path(REAL_CHECKPOINT.name))
 
 
 def run_settings(config: ScoreCommand, source: EpisodeSource) -> dict[str, object]:

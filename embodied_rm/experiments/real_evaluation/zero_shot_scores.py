@@ -1,4 +1,4 @@
-"""A model that reads an instruction, on recordings of labs that it was never trained on: the curves and what they say."""
+"""A model that reads an instruction, on recordings that it was never trained on: the curves and what they say."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
+from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
 from embodied_rm.experiments.real_evaluation.real_sets import stack_views
@@ -22,8 +23,26 @@ from embodied_rm.types import Episode, Frames, RewardOutput, Views
 SCORING_RATE_HZ = 10.0  # frames per second that are read
 NUM_WRONG_SENTENCES = 2  # per episode
 FUNCTION_WORDS = frozenset(
-    "a an and at away by down for forward from in inside into it its of off on one onto out over put pick place move "
-    "take remove the then to top turn up with is are that this side left right middle".split()
+    {"a", "an", "and", "are", "at", "away", "by", "down", "for", "forward", "from", "in", "inside", "into", "is"}
+    | {"it", "its"}
+    | {
+        "left",
+        "middle",
+        "move",
+        "of",
+        "off",
+        "on",
+        "one",
+        "onto",
+        "out",
+        "over",
+        "pick",
+        "place",
+        "put",
+        "remove",
+        "right",
+    }
+    | {"side", "take", "that", "the", "then", "this", "to", "top", "turn", "up", "with"}
 )
 """Words that name neither an object nor a verb of its own."""
 
@@ -69,7 +88,7 @@ def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
 
 
 def score_episodes_zero_shot(
-    model: RewardModel, source: EpisodeSource, rows: Sequence[int], image_size: tuple[int, int], seed: int = 0
+    model: RewardModel, source: EpisodeSource, rows: Sequence[int], image_size: tuple[int, int] | None, seed: int = 0
 ) -> Iterator[ZeroShotScores]:
     """Yield the results so far after each episode of a source.
 
@@ -77,7 +96,7 @@ def score_episodes_zero_shot(
         model: A reward model that reads instructions.
         source: The episodes.
         rows: Those that are scored. Wrong sentences are those of the others of the same lab.
-        image_size: Height and width at which they are read.
+        image_size: Height and width at which they are read; None: as stored.
         seed: Of the choice of wrong sentences.
     """
     scores, rng = ZeroShotScores(), np.random.default_rng(seed)
@@ -88,6 +107,13 @@ def score_episodes_zero_shot(
         score_one(scores, model, episode, wrong)
         scores.video_seconds += source.meta[row].length / source.frame_rate(row)
         yield scores
+
+
+def test_rows(source: EpisodeSource, labs: LabSplit) -> list[int]:
+    """Return the episodes of the test labs; of a dataset without labs, those that did not fail."""
+    if any(LAB_COLUMN in meta.metadata for meta in source.meta):
+        return labs.rows(source, "test")
+    return [row for row, meta in enumerate(source.meta) if meta.success is not False]
 
 
 def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wrong: Sequence[str]) -> None:
@@ -113,16 +139,14 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     scores.wrong.append([float(predict(frames, sentence).progress[-1]) for sentence in wrong])
 
 
-def wrong_sentences(
-    meta: Sequence[EpisodeMeta], rows: Sequence[int], row: int, rng: np.random.Generator
-) -> list[str]:
+def wrong_sentences(meta: Sequence[EpisodeMeta], rows: Sequence[int], row: int, rng: np.random.Generator) -> list[str]:
     """Draw instructions of other episodes of the same lab, with another verb or another object."""
     own = meta[row]
     others = sorted(
         {
             meta[other].instruction
             for other in rows
-            if meta[other].metadata.get("lab") == own.metadata.get("lab") and differs(own, meta[other])
+            if meta[other].metadata.get(LAB_COLUMN) == own.metadata.get(LAB_COLUMN) and differs(own, meta[other])
         }
     )
     if not others:
@@ -142,4 +166,3 @@ def differs(own: EpisodeMeta, other: EpisodeMeta) -> bool:
 def object_words(sentence: str) -> set[str]:
     """Return the words of a sentence that may name an object."""
     return set(re.findall("[a-z]+", sentence.lower())) - FUNCTION_WORDS
-

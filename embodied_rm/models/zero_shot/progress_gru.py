@@ -82,8 +82,8 @@ class ProgressGru(nn.Module):
         Returns:
             Logits [B, 2] as those of `forward`, and the next state.
         """
-        reduced = [self._reduce(cells) for cells in (frames.current, frames.previous, frames.first)]
-        tokens = self._tokens(*reduced, sentence)
+        current, previous, first = map(self._reduce, (frames.current, frames.previous, frames.first))
+        tokens = self._tokens(current, previous, first, sentence)
         outputs, state = self.gru(tokens[:, None], hidden[None].contiguous())
         return self.head(outputs[:, 0]), state[0]
 

@@ -1,4 +1,4 @@
-"""`SentenceEncoder`: sentences -> vectors of their tokens, by the pretrained sentence encoder, which is never trained."""
+"""`SentenceEncoder`: sentences -> vectors of their tokens, by the pretrained sentence encoder; never trained."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 GRID = 7  # side, in cells, of the maps that are matched
-MIN_STD = 0.02
+MIN_CELL_STD, MIN_TOKEN_STD = 1e-3, 0.02  # of the standardized inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +45,19 @@ class SentenceMatch(nn.Module):
         self.register_buffer("bank", torch.zeros(config.num_bank_images, GRID * GRID, config.width, dtype=torch.half))
         self.cell = nn.Linear(config.channels, config.width)
         self.token = nn.Linear(config.text_width, config.width)
-        self.weight = nn.Linear(config.text_width, 1)
         self.dropout = nn.Dropout(config.dropout)
         self.log_scale = nn.Parameter(torch.tensor(2.0))
         self.log_sharpness = nn.Parameter(torch.tensor(2.0))
-        nn.init.zeros_(self.weight.weight)
 
     def set_statistics(self, cells: Tensor, tokens: Tensor) -> None:
         """Standardize by the means and standard deviations of these cells [..., C] and tokens [..., D]."""
-        for values, mean, std in (
-            (cells, self.cell_mean, self.cell_std),
-            (tokens, self.token_mean, self.token_std),
+        for values, mean, std, smallest in (
+            (cells, self.cell_mean, self.cell_std, MIN_CELL_STD),
+            (tokens, self.token_mean, self.token_std, MIN_TOKEN_STD),
         ):
             flat = values.flatten(0, -2)
             mean.copy_(flat.mean(dim=0))
-            std.copy_(flat.std(dim=0).clamp_min(MIN_STD))
+            std.copy_(flat.std(dim=0).clamp_min(smallest))
 
     def embed_cells(self, cells: Tensor) -> Tensor:
         """Unit vectors [N, R, width] of cells."""
@@ -70,7 +68,7 @@ class SentenceMatch(nn.Module):
         """Scores [S, N] of all sentences and all images, whose cells are embedded."""
         standardized = (tokens - self.token_mean) / self.token_std
         embedded = nn.functional.normalize(self.token(self.dropout(standardized)), dim=-1)
-        weights = torch.softmax(self.weight(standardized)[..., 0].masked_fill(~mask, -torch.inf), dim=1)
+        weights = mask / mask.sum(dim=1, keepdim=True).clamp_min(1)
         sharpness = self.log_sharpness.exp()
         similarity = torch.einsum("sld,nrd->snlr", embedded, embedded_cells)
         found = torch.logsumexp(sharpness * similarity, dim=3) / sharpness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -53,20 +54,19 @@ class ZeroShotNet(nn.Module):
         Returns:
             Logit of the progress [M], direction of the last change [M] in [-1, 1], next state.
         """
-        logits, states = zip(
-            *(
-                gru.step(frames, sentence, part)
-                for gru, part in zip(self.grus, hidden.chunk(len(self.grus), dim=1), strict=True)  # type: ignore[operator]
-            ),
-            strict=True,
-        )
-        stacked = torch.stack(logits)
+        parts = hidden.chunk(len(self.grus), dim=1)
+        results = [gru.step(frames, sentence, part) for gru, part in zip(self._grus(), parts, strict=True)]
+        stacked = torch.stack([logits for logits, _ in results])
+        states = [state for _, state in results]
         return stacked[..., 0].mean(dim=0), torch.tanh(stacked[..., 1]).mean(dim=0), torch.cat(states, dim=1)
 
     def match(self, tokens: Tensor, mask: Tensor, cells: Tensor) -> Tensor:
         """Standardized match [M] of sentences [M, L, D] with the image of their row, cells [M, 49, C]."""
-        scores = [match.standardize(tokens, mask, cells) for match in self.matches]  # type: ignore[operator]
+        scores = [cast(SentenceMatch, match).standardize(tokens, mask, cells) for match in self.matches]
         return torch.stack(scores).mean(dim=0)
+
+    def _grus(self) -> list[ProgressGru]:
+        return [cast(ProgressGru, gru) for gru in self.grus]
 
     def with_calibration(self, *, success: Readout, relevance: Readout) -> ZeroShotNet:
         """Return a net that shares the weights and has these readouts."""

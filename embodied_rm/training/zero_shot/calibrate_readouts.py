@@ -42,8 +42,8 @@ def calibrate(net: ZeroShotNet, episodes: Sequence[EpisodeFeatures], text: Sente
             features.append(torch.cat(success_features(curve)))
             succeeded.append(label)
         others = sorted({e.sentences[0] for e in episodes if e.group == episode.group} - {episode.sentences[0]})
-        chosen = rng.choice(len(others), min(NUM_WRONG_SENTENCES, len(others)), replace=False) if others else []
-        for sentence_text, label in [(episode.sentences[0], True), *((others[i], False) for i in chosen)]:
+        chosen = list(rng.permutation(others)[:NUM_WRONG_SENTENCES])
+        for sentence_text, label in [(episode.sentences[0], True), *((str(other), False) for other in chosen)]:
             tokens = text.encode([sentence_text])
             matches.append(net.match(tokens.vectors, tokens.mask, episode.match_cells[:1].float()))
             right.append(label)

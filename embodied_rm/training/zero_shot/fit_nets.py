@@ -47,7 +47,9 @@ def fit_progress_gru(
     """Fit progress and direction; yield the loss of each update."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    net.set_statistics(torch.cat([e.cells[0].float() for e in episodes[:: max(1, len(episodes) // STATISTICS_EPISODES)]]))
+    net.set_statistics(
+        torch.cat([e.cells[0].float() for e in episodes[:: max(1, len(episodes) // STATISTICS_EPISODES)]])
+    )
     sentences = {text_: text.encode([text_]).mean()[0] for e in episodes for text_ in e.sentences}
     optimizer, schedule = make_optimizer(net, config)
     net.train()
@@ -121,7 +123,9 @@ def fill_bank(net: SentenceMatch, episodes: list[EpisodeFeatures], rng: np.rando
     net.bank.copy_(net.embed_cells(cells).half())
 
 
-def make_optimizer(net: nn.Module, config: FitConfig) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR]:
+def make_optimizer(
+    net: nn.Module, config: FitConfig
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR]:
     """AdamW, and a rate that rises and falls once."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -133,6 +137,6 @@ def make_optimizer(net: nn.Module, config: FitConfig) -> tuple[torch.optim.Optim
 def update(net: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     """Take one step down the gradient."""
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     nn.utils.clip_grad_norm_(net.parameters(), MAX_GRAD_NORM)
     optimizer.step()

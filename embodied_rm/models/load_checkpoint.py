@@ -1,0 +1,26 @@
+"""Load the reward model of a checkpoint folder, of whichever architecture it is."""
+
+from pathlib import Path
+
+from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import ARCHITECTURE as ZERO_SHOT
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model
+
+
+def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
+    """Load a model that predicts.
+
+    Args:
+        folder: A checkpoint folder: of `train`, `adapt`, `export` or `train real`.
+
+    Returns:
+        The model, in eval mode on the CPU.
+
+    Raises:
+        CheckpointError: When it is damaged, of an unknown architecture, or needs encoders that are absent.
+    """
+    if read_manifest(folder)["architecture"] == ZERO_SHOT:
+        return load_zero_shot_model(folder)
+    return load_progress_net(folder)

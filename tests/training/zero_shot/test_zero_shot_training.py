@@ -1,0 +1,169 @@
+"""Features, clips, losses and calibration of the zero-shot model, and `train real` from recordings to scores."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from real_data import REAL_DATA
+
+import embodied_rm as erm
+from embodied_rm.cli.main import main
+from embodied_rm.config_schema import load_group_choice
+from embodied_rm.data.lab_split import LabSplit
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.training.zero_shot.calibrate_readouts import fit_readout
+from embodied_rm.training.zero_shot.clips import MAX_FRAMES, clip_indices, draw_batch, new_frames
+from embodied_rm.training.zero_shot.episode_features import (
+    EpisodeFeatures,
+    augment_video,
+    encode_episodes,
+    mirror_sentence,
+)
+from embodied_rm.training.zero_shot.fit_nets import contrastive_loss, progress_loss
+
+DROID = REAL_DATA / "droid"
+
+
+def test_no_lab_and_no_episode_is_on_two_sides_of_the_split():
+    split = load_group_choice("labs", "droid", LabSplit)
+    assert split == LabSplit()
+    source = open_dataset(DROID, None)
+    parts = {part: {source.meta[row].name for row in split.rows(source, part)} for part in vars(split)}
+    files = {part: {source.files(row)[0] for row in split.rows(source, part)} for part in vars(split)}
+    for sets in (parts, files):
+        assert sum(map(len, sets.values())) == len(set.union(*sets.values())) == len(source)
+
+
+def test_a_split_that_leaks_or_names_an_unknown_lab_is_refused():
+    with pytest.raises(erm.UserError, match=r"lab_1 is in labs.train and labs.test"):
+        LabSplit(train=("lab_1",), test=("lab_1",))
+    with pytest.raises(erm.UserError, match="test is empty"):
+        LabSplit(test=())
+    with pytest.raises(erm.DataError, match=r"no episode of lab_9; the dataset has lab_0, lab_1"):
+        LabSplit(train=("lab_9",)).rows(open_dataset(DROID, None), "train")
+    with pytest.raises(erm.DataError, match="no column text/lab"):
+        LabSplit().rows(open_dataset(REAL_DATA / "bridge_rollouts", None), "train")
+
+
+def test_a_mirrored_sentence_exchanges_left_and_right():
+    assert mirror_sentence("Put the left block right of the Leftmost cup") == (
+        "Put the right block left of the rightmost cup"
+    )
+    assert mirror_sentence("lift the copyright sign") == "lift the copyright sign"
+
+
+def test_augmented_videos_are_alike_in_all_frames():
+    frames = np.repeat(np.random.default_rng(0).integers(0, 256, (1, 40, 60, 3), np.uint8), 3, axis=0)
+    video = augment_video(frames, 1, np.random.default_rng(1))
+    assert video.dtype == np.uint8 and video.shape[1] <= 40 and video.shape[2] <= 60
+    assert (video == video[:1]).all()
+
+
+def test_clips_stay_in_the_video_and_run_in_three_ways():
+    rng, kinds = np.random.default_rng(0), set()
+    for _ in range(300):
+        length = int(rng.integers(2, 90))
+        indices = clip_indices(length, rng)
+        assert indices.min() >= 0 and indices.max() < length and len(indices) <= 2 * MAX_FRAMES
+        steps = np.sign(np.diff(indices))
+        turns = np.diff(steps[steps != 0])
+        kinds.add("turned" if (turns != 0).any() else "forward" if steps.sum() > 0 else "backward")
+        assert (turns != 0).sum() <= 1
+    assert kinds == {"forward", "backward", "turned"}
+
+
+def test_frames_that_hardly_change_are_no_new_frames():
+    cells = torch.zeros(5, 16, 4)
+    cells[2:, :, 0] = 1.0  # squared change of each cell: 1
+    cells[4, :, 0] = 1.5
+    assert new_frames(cells, 0.5) == [0, 2]
+    assert new_frames(cells, 0.2) == [0, 2, 4]
+
+
+def make_features(name: str, length: int = 9) -> EpisodeFeatures:
+    generator = torch.Generator().manual_seed(length)
+    cells = torch.randn(2, length, 16, 6, generator=generator).half()
+    return EpisodeFeatures(name, "lab", ("take it left", "take it right"), cells, torch.zeros(2, 49, 6).half())
+
+
+def test_a_batch_pads_shorter_clips_and_mirrors_the_sentence_with_the_video():
+    batch, sentences = draw_batch([make_features("a", 5), make_features("b", 30)], 2, 0.0, np.random.default_rng(0))
+    assert batch.cells.shape[:2] == batch.progress.shape == batch.known.shape
+    assert (batch.known.sum(dim=1) >= 2).all() and batch.known.any(dim=0).all()
+    assert set(sentences) <= {"take it left", "take it right"}
+
+
+def test_the_loss_is_least_at_the_true_progress_and_direction():
+    batch, _ = draw_batch([make_features("a", 20)], 1, 0.0, np.random.default_rng(3))
+    change = torch.diff(batch.progress, prepend=batch.progress[:, :1], dim=1)
+    best = torch.stack([torch.logit(batch.progress.clamp(1e-4, 1 - 1e-4)), 20 * change.sign()], dim=-1)
+    assert progress_loss(best, batch) < progress_loss(torch.zeros_like(best), batch) < progress_loss(-best, batch)
+
+
+def test_equal_sentences_are_no_negatives_of_each_other():
+    scores = torch.tensor([[1.0, 9.0, 0.0], [9.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert contrastive_loss(scores, ["a", "a", "b"]) < contrastive_loss(scores, ["a", "c", "b"]) / 5
+
+
+def test_a_readout_recovers_the_odds_of_two_balanced_classes():
+    # Gaussians at 0 and 1 with variance 1: log odds x - 1/2, whatever the sizes of the classes.
+    generator = torch.Generator().manual_seed(0)
+    negative, positive = torch.randn(8000, 1, generator=generator), 1 + torch.randn(2000, 1, generator=generator)
+    positive_class = torch.arange(10_000) >= 8000
+    readout = fit_readout(torch.cat([negative, positive]), positive_class)
+    assert readout.slopes[0] == pytest.approx(1, abs=0.1) and readout.bias == pytest.approx(-0.5, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three short episodes of each of three labs of DROID, outside of the project."""
+    root = tmp_path_factory.mktemp("small_lab")
+    (root / "videos").mkdir()
+    with (DROID / "episodes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    sizes = {row["name"]: (DROID / row["exterior"]).stat().st_size for row in rows}
+    rows.sort(key=lambda row: sizes[row["name"]])
+    chosen = [row for lab in ("lab_0", "lab_4", "lab_5") for row in [r for r in rows if r["text/lab"] == lab][:3]]
+    for row in chosen:
+        shutil.copy(DROID / row["exterior"], root / row["exterior"])
+    with (root / "episodes.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(chosen)
+    return root
+
+
+def test_encoded_episodes_are_read_again(small_lab, tmp_path):
+    source, encoder = open_dataset(small_lab, None), open_frozen_encoder()
+    first = list(encode_episodes(source, [0], encoder, 2, tmp_path))
+    changed = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    again = list(encode_episodes(source, [0], encoder, 2, tmp_path))
+    assert changed == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    torch.testing.assert_close(first[0].cells, again[0].cells)
+    assert first[0].cells.shape[0] == 2 and first[0].cells.shape[2:] == (16, 472)
+    assert not torch.equal(first[0].cells[0], first[0].cells[1])
+
+
+def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
+    run, labs = tmp_path / "run", ["labs.train=[lab_0]", "labs.validation=[lab_4]", "labs.test=[lab_5]"]
+    small = ["num_copies=2", "nets.num_members=1", "nets.progress.steps=3", "nets.match.steps=3", "final=true"]
+    assert main(["train", "real", f"data={small_lab}", *labs, *small, f"out={run}"]) == 0
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["episodes"] == {"train": 3, "validation": 3, "test": 3}
+    assert set(metrics["scores"]) == {"validation", "test"}
+    assert "lab_5 (test, 3 episodes)" in (run / "checkpoint" / "README.md").read_text()
+    video = small_lab / "videos"
+    trial = next(video.iterdir())
+    assert main(["score", str(trial), f"checkpoint={run}", "instruction=take it", f"out={tmp_path / 'scored'}"]) == 0
+    capsys.readouterr()
+    assert main(["score", str(trial), "instruction=take it", f"out={tmp_path / 'default'}"]) == 0
+    assert "scored by checkpoint=real" in capsys.readouterr().out
+    bad = ["labs.train=[lab_4]", "labs.validation=[lab_4]"]
+    assert main(["train", "real", f"data={small_lab}", *bad, f"out={tmp_path / 'bad'}"]) == 2
