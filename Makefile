@@ -1,7 +1,7 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install client demo demo-full checkpoint long labels refinement lerobot real test docs bench clean
+.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -10,6 +10,8 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 TORCH_INDEX ?=
 # A folder with the recordings episode_001 (annotated) and episode_002.
 DATA ?= ../shared/data/real_bimanual
+# DROID, a table of episodes with a column text/lab.
+DROID ?= ../shared/data/droid
 RUN ?= runs/$@/$(STARTED)
 
 STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
@@ -51,6 +53,9 @@ docs: .venv/installed-dev  ## the documentation site: site/
 
 checkpoint: install  ## build the bundled model and its card (two hours)
 	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)
+
+checkpoint-real: install  ## build the bundled model of real robots and its card (half an hour; DROID=folder)
+	$(BIN)/embodied-rm train real data=$(DROID) final=true install_dir=assets/checkpoints/real out=$(RUN)
 
 client: install  ## the client of the reward service as a separate wheel: dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./embodied_rm/client

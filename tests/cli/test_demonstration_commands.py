@@ -89,7 +89,14 @@ def test_mistakes_are_one_sentence(words, message, tmp_path, capsys):
 
 def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
     page = tmp_path / "page.md"
-    arguments = [f"data={lab}", "sets=[right,left]", "groups=[]", f"results_page={page}", f"out={tmp_path / 'run'}"]
+    arguments = [
+        f"data={lab}",
+        "sets=[right,left]",
+        "groups=[]",
+        "zero_shot_sets=[left]",
+        f"results_page={page}",
+        f"out={tmp_path / 'run'}",
+    ]
     assert main(["evaluate", "real", *arguments]) == 0
     sets = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["sets"]
     right = sets["right"]["demonstration in context"]

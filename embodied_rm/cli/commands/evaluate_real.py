@@ -85,11 +85,10 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
 def evaluate_zero_shot(config: EvaluateRealConfig, name: str, reporter: Reporter) -> dict[str, float]:
     """Score the test episodes of a set by the model that reads instructions."""
     model, _ = load_model_or_judge(config.checkpoint)
-    if isinstance(model, ZeroShotModel):
-        model = ZeroShotModel(model.net, CachingEncoder(model.encoder), model.text)
     source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
     rows = test_rows(source, config.labs)
-    steps = score_episodes_zero_shot(model, source, rows, model.input_spec.image_size)
+    make_model = model.with_cache if isinstance(model, ZeroShotModel) else lambda: model
+    steps = score_episodes_zero_shot(make_model, source, rows, model.input_spec.image_size)
     scores = list(reporter.track(steps, f"score {name} zero-shot", total=len(rows)))[-1].summary()
     reporter.table(f"{name}, zero-shot", {metric: f"{value:.3f}" for metric, value in scores.items()})
     return scores

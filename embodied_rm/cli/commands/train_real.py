@@ -15,7 +15,7 @@ from embodied_rm.experiments.load import load_dataset
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import score_episodes_zero_shot
 from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
-from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import save_zero_shot_model
@@ -91,8 +91,7 @@ def measure(
     model: ZeroShotModel, source: EpisodeSource, rows: list[int], description: str, reporter: Reporter
 ) -> dict[str, float]:
     """Score episodes of labs that were not trained on, and show the table."""
-    cached = ZeroShotModel(model.net, CachingEncoder(model.encoder), model.text)
-    stream = score_episodes_zero_shot(cached, source, rows, model.encoder.image_size)
+    stream = score_episodes_zero_shot(model.with_cache, source, rows, model.encoder.image_size)
     *_, scores = reporter.track(stream, description, total=len(rows))
     summary = scores.summary()
     reporter.table(description, {name: f"{value:.3f}" for name, value in summary.items()})

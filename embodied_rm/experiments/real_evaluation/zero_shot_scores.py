@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -68,13 +68,12 @@ class ZeroShotScores:
             "reversed": fmean(self.reversed_order),
             "whole above half": auc(self.whole, self.half),
             "whole above its own half": fmean(float(w > h) for w, h in zip(self.whole, self.half, strict=True)),
-            "right sentence above wrong": auc(self.right, [value for row in self.wrong for value in row]),
-            "right sentence above wrong, same video": fmean(
-                float(right > value) + 0.5 * (right == value)
-                for right, row in zip(self.right, self.wrong, strict=True)
-                for value in row
-            ),
         }
+        if pairs := [(right, value) for right, row in zip(self.right, self.wrong, strict=True) for value in row]:
+            values["right sentence above wrong"] = auc(self.right, [value for _, value in pairs])
+            values["right sentence above wrong, same video"] = fmean(
+                float(right > value) + 0.5 * (right == value) for right, value in pairs
+            )
         values |= {f"done: {case}": fmean(entries) for case, entries in self.done.items()}
         return values | {
             "episodes": float(len(self.order)),
@@ -88,12 +87,16 @@ def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
 
 
 def score_episodes_zero_shot(
-    model: RewardModel, source: EpisodeSource, rows: Sequence[int], image_size: tuple[int, int] | None, seed: int = 0
+    make_model: Callable[[], RewardModel],
+    source: EpisodeSource,
+    rows: Sequence[int],
+    image_size: tuple[int, int] | None,
+    seed: int = 0,
 ) -> Iterator[ZeroShotScores]:
     """Yield the results so far after each episode of a source.
 
     Args:
-        model: A reward model that reads instructions.
+        make_model: Makes the reward model, once per episode, so that one may cache what it encodes.
         source: The episodes.
         rows: Those that are scored. Wrong sentences are those of the others of the same lab.
         image_size: Height and width at which they are read; None: as stored.
@@ -104,7 +107,7 @@ def score_episodes_zero_shot(
         stride = max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))
         episode = source.episode(row, size=image_size, stride=stride)
         wrong = wrong_sentences(source.meta, rows, row, rng)
-        score_one(scores, model, episode, wrong)
+        score_one(scores, make_model(), episode, wrong)
         scores.video_seconds += source.meta[row].length / source.frame_rate(row)
         yield scores
 

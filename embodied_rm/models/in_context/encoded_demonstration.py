@@ -151,11 +151,13 @@ def encode_view(frames: Appearance, keyframes: Sequence[int]) -> EncodedView:
 def demonstrated_progress(episode: Episode, frames: IntArray) -> Array:
     """Progress of the keyframes of a demonstration, float32 [R].
 
-    It is that of its annotation. Without one it is the mean of elapsed time and elapsed change, both up to the last
+    It is that of its annotation, averaged up to the next keyframe: a video stays at a keyframe until it has changed as
+    much as the next one. Without annotation it is the mean of elapsed time and elapsed change, both up to the last
     keyframe: keyframes are equally far apart in change, and after the last one nothing changes.
     """
     if episode.progress is not None or episode.subtasks:
-        return true_progress(episode)[frames].astype(np.float32)
+        truth = true_progress(episode)
+        return np.array([part.mean() for part in np.split(truth, frames[1:])], np.float32)
     time, change = frames / frames[-1], np.linspace(0, 1, len(frames))
     return ((time + change) / 2).astype(np.float32)
 

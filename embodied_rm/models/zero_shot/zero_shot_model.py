@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
+from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder
 from embodied_rm.models.reward_model import (
     UNKNOWN_SUBTASK,
     Capabilities,
@@ -65,6 +65,10 @@ class ZeroShotModel:
         """
         self.net, self.encoder, self.text = net.eval(), encoder, text
         self._channels = net.config.gru.channels
+
+    def with_cache(self) -> ZeroShotModel:
+        """Return a model of the same nets that encodes each image once."""
+        return ZeroShotModel(self.net, CachingEncoder(self.encoder), self.text)
 
     @property
     def input_spec(self) -> InputSpec:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from real_data import REAL_DATA
+from real_data import copy_droid
 
 import embodied_rm as erm
 from embodied_rm.checkpoint_io import read_manifest
@@ -23,7 +23,6 @@ from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.paths import REAL_CHECKPOINT
 from embodied_rm.types import Episode, Frames, RewardOutput, Views
 
-NUM_EPISODES = 12
 MAX_BYTES = 20_000_000
 
 
@@ -33,10 +32,10 @@ def model() -> ZeroShotModel:
 
 
 @pytest.fixture(scope="module")
-def episodes(model) -> list[Episode]:
-    source = open_dataset(REAL_DATA / "droid", None)
-    rows = LabSplit().rows(source, "test")
-    return [source.episode(row, size=model.encoder.image_size, stride=6) for row in rows[:: len(rows) // NUM_EPISODES]]
+def episodes(model, tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
+    """Episodes of the test labs."""
+    source = open_dataset(copy_droid(tmp_path_factory.mktemp("droid") / "data", LabSplit().test, 6), None)
+    return [source.episode(row, size=model.encoder.image_size, stride=4) for row in range(len(source))]
 
 
 def frames_of(episode: Episode) -> Frames:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from real_data import REAL_DATA
+from real_data import REAL_DATA, copy_droid, droid_rows
 
 import embodied_rm as erm
 from embodied_rm.cli.main import main
@@ -28,26 +26,30 @@ from embodied_rm.training.zero_shot.episode_features import (
 )
 from embodied_rm.training.zero_shot.fit_nets import contrastive_loss, progress_loss
 
-DROID = REAL_DATA / "droid"
+
+@pytest.fixture(scope="module")
+def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three short episodes of each of three labs."""
+    return copy_droid(tmp_path_factory.mktemp("lab") / "data", ["lab_0", "lab_4", "lab_5"], 3)
 
 
 def test_no_lab_and_no_episode_is_on_two_sides_of_the_split():
     split = load_group_choice("labs", "droid", LabSplit)
     assert split == LabSplit()
-    source = open_dataset(DROID, None)
-    parts = {part: {source.meta[row].name for row in split.rows(source, part)} for part in vars(split)}
-    files = {part: {source.files(row)[0] for row in split.rows(source, part)} for part in vars(split)}
-    for sets in (parts, files):
-        assert sum(map(len, sets.values())) == len(set.union(*sets.values())) == len(source)
+    for key in ("name", "exterior"):
+        parts = [{row[key] for row in droid_rows() if row["text/lab"] in labs} for labs in vars(split).values()]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == len(droid_rows())
 
 
-def test_a_split_that_leaks_or_names_an_unknown_lab_is_refused():
+def test_a_split_that_leaks_or_names_an_unknown_lab_is_refused(small_lab):
     with pytest.raises(erm.UserError, match=r"lab_1 is in labs.train and labs.test"):
         LabSplit(train=("lab_1",), test=("lab_1",))
     with pytest.raises(erm.UserError, match="test is empty"):
         LabSplit(test=())
-    with pytest.raises(erm.DataError, match=r"no episode of lab_9; the dataset has lab_0, lab_1"):
-        LabSplit(train=("lab_9",)).rows(open_dataset(DROID, None), "train")
+    source = open_dataset(small_lab, None)
+    assert [source.meta[row].metadata["lab"] for row in LabSplit(test=("lab_5",)).rows(source, "test")] == ["lab_5"] * 3
+    with pytest.raises(erm.DataError, match=r"no episode of lab_9; the dataset has lab_0, lab_4, lab_5"):
+        LabSplit(train=("lab_9",)).rows(source, "train")
     with pytest.raises(erm.DataError, match="no column text/lab"):
         LabSplit().rows(open_dataset(REAL_DATA / "bridge_rollouts", None), "train")
 
@@ -119,25 +121,6 @@ def test_a_readout_recovers_the_odds_of_two_balanced_classes():
     positive_class = torch.arange(10_000) >= 8000
     readout = fit_readout(torch.cat([negative, positive]), positive_class)
     assert readout.slopes[0] == pytest.approx(1, abs=0.1) and readout.bias == pytest.approx(-0.5, abs=0.1)
-
-
-@pytest.fixture(scope="module")
-def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three short episodes of each of three labs of DROID, outside of the project."""
-    root = tmp_path_factory.mktemp("small_lab")
-    (root / "videos").mkdir()
-    with (DROID / "episodes.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    sizes = {row["name"]: (DROID / row["exterior"]).stat().st_size for row in rows}
-    rows.sort(key=lambda row: sizes[row["name"]])
-    chosen = [row for lab in ("lab_0", "lab_4", "lab_5") for row in [r for r in rows if r["text/lab"] == lab][:3]]
-    for row in chosen:
-        shutil.copy(DROID / row["exterior"], root / row["exterior"])
-    with (root / "episodes.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(chosen)
-    return root
 
 
 def test_encoded_episodes_are_read_again(small_lab, tmp_path):
