@@ -95,6 +95,7 @@ def from_demonstration(
         DataError: When a video cannot be read, or shows nothing that changes.
         CheckpointError: When the encoder's weights are absent; says what to install.
     """
+    check_precision(precision)
     items = [demonstration] if isinstance(demonstration, Episode | str | Path) else list(demonstration)
     opened = open_frozen_encoder(encoder)
     episodes = [
@@ -103,9 +104,13 @@ def from_demonstration(
     return DemonstrationRewardModel(make_demonstration_model(episodes, opened, precision))
 
 
+def check_precision(precision: str) -> None:
+    """Raise `UserError` unless an encoder has this precision."""
+    lookup({FLOAT32: None, INT8: None}, precision, "precision")
+
+
 def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder, precision: str) -> DemonstrationModel:
     """Make the model of demonstrations over an encoder, of 8-bit integers if `precision` is int8."""
-    lookup({FLOAT32: None, INT8: None}, precision, "precision")
     if precision == FLOAT32 or not episodes:
         return DemonstrationModel(episodes, encoder)
     images = np.concatenate([resize_frames(video, encoder.image_size) for e in episodes for video in e.views.values()])

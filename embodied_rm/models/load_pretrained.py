@@ -36,7 +36,7 @@ def checkpoint_errors(message: str) -> Iterator[None]:
 
 def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any) -> tuple[Any, list[str]]:
     """Load a model of `transformers`, and list the weights that its safetensors lack; `message`: of the error."""
-    with checkpoint_errors(f"{folder}: {message}"):
+    with checkpoint_errors(f"{folder}: {message}"), hide_progress_bar():
         model, loading_info = model_class.from_pretrained(
             folder,
             local_files_only=True,
@@ -46,6 +46,20 @@ def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any
             **options,
         )
     return model, sorted([*loading_info["missing_keys"], *map(str, loading_info["mismatched_keys"])])
+
+
+@contextmanager
+def hide_progress_bar() -> Iterator[None]:
+    """Hide the bar of `transformers`, which would be printed between the lines of our own."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def read_weights(paths: Iterable[Path], prefixes: tuple[str, ...] = ("",)) -> dict[str, Tensor]:

@@ -7,11 +7,11 @@ from statistics import fmean
 
 import numpy as np
 
-from embodied_rm.api.demonstration_reward_model import FLOAT32, INT8
+from embodied_rm.api.demonstration_reward_model import FLOAT32, check_precision
 from embodied_rm.command import Command
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP
 from embodied_rm.data.lab_split import LabSplit
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError
 from embodied_rm.experiments.in_context import load_videos
 from embodied_rm.experiments.load import load_model_or_judge
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
@@ -50,7 +50,7 @@ class EvaluateRealConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        lookup({FLOAT32: None, INT8: None}, self.precision, "precision")
+        check_precision(self.precision)
         for group in self.groups:
             if group.count("/") != 1 or len(group.partition("/")[2].split("+")) < 2:
                 raise UserError(f"a group is written <set>/<episode>+<episode>, got {group}")

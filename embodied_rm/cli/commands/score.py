@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.api.demonstration_reward_model import FLOAT32
+from embodied_rm.api.demonstration_reward_model import FLOAT32, check_precision
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
@@ -27,6 +27,7 @@ from embodied_rm.experiments.in_context import (
 from embodied_rm.experiments.load import load_dataset, load_model_or_judge, report_issues
 from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
@@ -60,6 +61,7 @@ class ScoreCommand(ScoreConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_precision(self.precision)
         if self.demonstration_indices != (0,) and not self.in_context:
             raise UserError("demonstration_indices needs demonstration=, and neither checkpoint= nor judge=")
         if self.rerun and find_spec("rerun") is None:
@@ -69,8 +71,11 @@ class ScoreCommand(ScoreConfig):
 def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score all episodes that are not scored yet; write table, plots, report and metrics into the run folder."""
     start_s = time.monotonic()
-    if config.judge.type is None and not config.in_context:
-        resolve_reward_model(config.checkpoint)  # fails early if it is missing
+    # A wrong name is told before any video is decoded.
+    if config.in_context:
+        open_frozen_encoder(config.encoder)
+    elif config.judge.type is None:
+        resolve_reward_model(config.checkpoint)
     load = load_videos if config.in_context else load_dataset
     source = load(config.data, reporter, config.instruction, config.features)
     config = choose_bundled_model(config, source.views, reporter)
