@@ -131,6 +131,7 @@ class ZeroShotModel:
             hidden=torch.zeros(N, num_views, self.net.state_width),
             logit=per_view,
             climb=per_view,
+            disagreement=per_view,
             match=per_view,
             seen=per_view.bool(),
             valid=per_row.bool(),
@@ -186,9 +187,10 @@ class ZeroShotModel:
         at = frames.row[moved], frames.view[moved]
         cells = FrameCells(frames.cells[moved], state.last[at], state.first[at])
         sentence = (state.tokens * state.token_mask[..., None]).sum(dim=1) / state.token_mask.sum(dim=1, keepdim=True)
-        progress_logit, direction, hidden = self.net.step(cells, sentence[at[0]], state.hidden[at])
-        started = start_filter(progress_logit)
-        advanced = advance_filter(FilterState(state.logit[at], state.climb[at]), progress_logit, direction)
+        predicted, hidden = self.net.step(cells, sentence[at[0]], state.hidden[at])
+        started = start_filter(predicted.progress_logit)
+        before = FilterState(state.logit[at], state.climb[at])
+        advanced = advance_filter(before, predicted.progress_logit, predicted.direction)
         curve = [torch.where(fresh[moved], a, b) for a, b in zip(started, advanced, strict=True)]
         return replace(
             state,
@@ -196,19 +198,21 @@ class ZeroShotModel:
             hidden=state.hidden.index_put(at, hidden),
             logit=state.logit.index_put(at, curve[0]),
             climb=state.climb.index_put(at, curve[1]),
+            disagreement=state.disagreement.index_put(at, predicted.disagreement),
         )
 
     def _predict(self, state: ZeroShotState) -> ZeroShotState:
         """Predict the rows that have a visible view, from the average of the views seen so far."""
         config, count = self.net.config, state.seen.sum(dim=1).clamp_min(1)
-        logit, climb = ((values * state.seen).sum(dim=1) / count for values in (state.logit, state.climb))
+        per_view = (state.logit, state.climb, state.disagreement)
+        logit, climb, disagreement = ((values * state.seen).sum(dim=1) / count for values in per_view)
         match = state.match.masked_fill(~state.seen, -torch.inf).amax(dim=1).clamp_min(-1e6)
         relevance = torch.sigmoid(config.relevance.logit(match))
         potential = torch.sigmoid(logit)
         success = torch.sigmoid(config.success.logit(*success_features(FilterState(logit, climb))))
         new = {
             "progress": potential * (1 - config.relevance_weight * (1 - relevance)),
-            "uncertainty": (potential * (1 - potential)).sqrt(),
+            "uncertainty": disagreement,
             "success": success * (1 - config.relevance_weight * (1 - relevance)),
         }
         return replace(state, **{k: torch.where(state.valid, value, getattr(state, k)) for k, value in new.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,14 @@ class ZeroShotConfig:
     """Largest fraction of the progress that an irrelevant sentence takes away, in [0, 1]."""
 
 
+class FramePrediction(NamedTuple):
+    """Prediction for one frame of each of M videos, float [M] each."""
+
+    progress_logit: Tensor
+    direction: Tensor  # of the last change, in [-1, 1]
+    disagreement: Tensor  # standard deviation of the progress that the members predict
+
+
 class ZeroShotNet(nn.Module):
     """Ensembles of `ProgressGru` and `SentenceMatch`. Shapes: M images of videos, K members."""
 
@@ -43,7 +51,7 @@ class ZeroShotNet(nn.Module):
         """Length of the recurrent state of one view."""
         return self.config.num_members * self.config.gru.width
 
-    def step(self, frames: FrameCells, sentence: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, frames: FrameCells, sentence: Tensor, hidden: Tensor) -> tuple[FramePrediction, Tensor]:
         """Predict one further frame of M videos.
 
         Args:
@@ -52,13 +60,18 @@ class ZeroShotNet(nn.Module):
             hidden: Recurrent state [M, state_width]; zeros at the first frame.
 
         Returns:
-            Logit of the progress [M], direction of the last change [M] in [-1, 1], next state.
+            The prediction, and the next state.
         """
         parts = hidden.chunk(len(self.grus), dim=1)
         results = [gru.step(frames, sentence, part) for gru, part in zip(self._grus(), parts, strict=True)]
         stacked = torch.stack([logits for logits, _ in results])
         states = [state for _, state in results]
-        return stacked[..., 0].mean(dim=0), torch.tanh(stacked[..., 1]).mean(dim=0), torch.cat(states, dim=1)
+        prediction = FramePrediction(
+            progress_logit=stacked[..., 0].mean(dim=0),
+            direction=torch.tanh(stacked[..., 1]).mean(dim=0),
+            disagreement=torch.sigmoid(stacked[..., 0]).std(dim=0, correction=0),
+        )
+        return prediction, torch.cat(states, dim=1)
 
     def match(self, tokens: Tensor, mask: Tensor, cells: Tensor) -> Tensor:
         """Standardized match [M] of sentences [M, L, D] with the image of their row, cells [M, 49, C]."""

@@ -23,6 +23,7 @@ class ZeroShotState:
     hidden: Tensor  # recurrent state, float [N, V, D]
     logit: Tensor  # of the potential, float [N, V]
     climb: Tensor  # see `FilterState`, float [N, V]
+    disagreement: Tensor  # of the members about the progress, float [N, V]
     match: Tensor  # standardized match of sentence and first frame, float [N, V]
     seen: Tensor  # bool [N, V]: whether the view has been visible; before that, its entries are meaningless
     valid: Tensor  # bool [N]: whether the last frame had a visible view

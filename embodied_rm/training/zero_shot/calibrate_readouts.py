@@ -60,8 +60,9 @@ def end_of_curve(net: ZeroShotNet, cells: Tensor, sentence: Tensor) -> FilterSta
     curve = None
     for t in range(len(kept)):
         frames = FrameCells(kept[t : t + 1], kept[max(t - 1, 0)][None], kept[:1])
-        logit, direction, hidden = net.step(frames, sentence, hidden)
-        curve = start_filter(logit) if curve is None else advance_filter(curve, logit, direction)
+        predicted, hidden = net.step(frames, sentence, hidden)
+        logit = predicted.progress_logit
+        curve = start_filter(logit) if curve is None else advance_filter(curve, logit, predicted.direction)
     assert curve is not None, "a video has a frame"
     return curve
 

@@ -70,6 +70,11 @@ def test_progress_depends_on_no_later_frame(model, episodes):
     np.testing.assert_allclose(part.success, whole.success[:7], atol=1e-5)
 
 
+def test_uncertainty_is_the_disagreement_of_the_members(model, episodes):
+    uncertainty = score(model, frames_of(episodes[0]), episodes[0].instruction).uncertainty
+    assert (uncertainty > 0).all() and uncertainty.max() < 0.5
+
+
 def test_a_slow_video_ends_as_a_fast_one(model, episodes):
     frames, instruction = frames_of(episodes[1]), episodes[1].instruction
     slow = score(model, frames.repeat(3, axis=0), instruction)
