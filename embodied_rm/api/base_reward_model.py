@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
+from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.reward_model import Capabilities, Demonstration, DescribedRewardModel, InputSpec, RewardState
 from embodied_rm.models.scoring import score_episodes
@@ -130,3 +132,9 @@ class BaseRewardModel(Generic[M]):
         if size is None:
             return replace(episode, views={name: episode.views[name] for name in views})
         return resize_episode(episode, views, size)
+
+
+def check_overwrite(folder: Path, *, overwrite: bool) -> None:
+    """Raise `UserError` if a folder holds something, unless it may be overwritten."""
+    if folder.exists() and any(folder.iterdir()) and not overwrite:
+        raise UserError(f"{folder} is not empty: name another folder, or pass overwrite=True")

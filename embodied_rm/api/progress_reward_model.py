@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.api.base_reward_model import BaseRewardModel
-from embodied_rm.errors import UserError
+from embodied_rm.api.base_reward_model import BaseRewardModel, check_overwrite
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 
@@ -43,7 +42,5 @@ class ProgressRewardModel(BaseRewardModel[ProgressNet]):
             UserError: When the folder holds something and `overwrite` is not set.
             CheckpointError: When a weight is not finite.
         """
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise UserError(f"{folder} is not empty: name another folder, or pass overwrite=True")
+        check_overwrite(Path(folder), overwrite=overwrite)
         save_progress_net(folder, self.net, self.metadata)

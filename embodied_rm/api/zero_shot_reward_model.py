@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.api.base_reward_model import BaseRewardModel
-from embodied_rm.errors import UserError
+from embodied_rm.api.base_reward_model import BaseRewardModel, check_overwrite
 from embodied_rm.models.reward_model import RewardState
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import save_zero_shot_model
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
@@ -40,9 +39,7 @@ class ZeroShotRewardModel(BaseRewardModel[ZeroShotModel]):
         Raises:
             UserError: When the folder holds something and `overwrite` is not set.
         """
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise UserError(f"{folder} is not empty: name another folder, or pass overwrite=True")
+        check_overwrite(Path(folder), overwrite=overwrite)
         save_zero_shot_model(folder, self.model, self.metadata)
 
     def first_output(self, state: RewardState) -> RewardOutput:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardState, RowIndices
+from embodied_rm.models.tensor_state import TensorState
 from embodied_rm.types import Array, RewardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressNetState:
+class ProgressNetState(TensorState):
     """The `RewardState` of `ProgressNet`. Immutable; `take` and `put` return new states."""
 
     instruction: Tensor  # float [N, width]
@@ -43,11 +43,6 @@ class ProgressNetState:
         started = self.update_rows(visible & ~self.has_observation, **first)
         return replace(started, has_observation=self.has_observation | visible)
 
-    def update_rows(self, mask: Tensor, **new: Tensor) -> ProgressNetState:
-        """Return the state with the given tensors in the rows of `mask` (bool [N])."""
-        masks = {name: mask.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
-        return replace(self, **{k: torch.where(masks[k], tensor, getattr(self, k)) for k, tensor in new.items()})
-
     def to_output(self, valid: Tensor, uncertainty: Array, ood: Array) -> RewardOutput:
         """Return the prediction that this state holds; `uncertainty` 0 and `ood` NaN where not `valid`, [N] each."""
         scored = valid.cpu().numpy()
@@ -60,11 +55,6 @@ class ProgressNetState:
             ood=np.where(scored, ood, np.float32(np.nan)),
         )
 
-    def take(self, rows: RowIndices) -> ProgressNetState:
-        """Return a copy of the given rows, in that order."""
-        index = torch.as_tensor(np.asarray(rows), device=self.carried_potential.device)
-        return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
-
     def put(self, rows: RowIndices, other: RewardState) -> ProgressNetState:
         """Return this state with `rows` replaced by the rows of `other`.
 
@@ -74,9 +64,7 @@ class ProgressNetState:
         for name, label in (("goal_embedding", "goal image"), ("reference_embeddings", "reference")):
             if (getattr(self, name) is None) != (getattr(other, name) is None):
                 raise UserError(f"environments of one batch must all have a {label}, or none of them")
-        index = torch.as_tensor(np.asarray(rows), device=self.carried_potential.device)
-        others = other._tensors()
-        return replace(self, **{name: t.index_copy(0, index, others[name]) for name, t in self._tensors().items()})
+        return super().put(rows, other)
 
     def potential(self) -> Array:
         """float32 [N]: the carried potential."""
@@ -85,15 +73,3 @@ class ProgressNetState:
     def embedding(self) -> Array:
         """float32 [N, width]: the embedding of the last scored frame."""
         return self.previous_embedding.cpu().numpy().copy()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of all tensors, by name, on the CPU."""
-        return {name: tensor.to("cpu", copy=True) for name, tensor in self._tensors().items()}
-
-    def from_state_dict(self, tensors: dict[str, Tensor]) -> ProgressNetState:
-        """Return the state with these tensors, on the device of this one."""
-        return replace(self, **{name: tensor.to(self.carried_potential.device) for name, tensor in tensors.items()})
-
-    def _tensors(self) -> dict[str, Tensor]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}

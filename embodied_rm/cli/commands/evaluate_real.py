@@ -16,13 +16,12 @@ from embodied_rm.experiments.in_context import load_videos
 from embodied_rm.experiments.load import load_model_or_judge
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real_set
-from embodied_rm.experiments.real_evaluation.zero_shot_scores import score_episodes_zero_shot, test_rows
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, rows_to_judge
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.metrics import roc_auc
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, open_frozen_encoder
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
-from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.paths import REAL_CHECKPOINT
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -75,23 +74,24 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
         scores = list(steps)[-1]
         results[real_set.name] = summarize(scores)
         reporter.table(real_set.name, format_summary(results[real_set.name]))
-    zero_shot = {name: evaluate_zero_shot(config, name, reporter) for name in config.zero_shot_sets}
+    zero_shot = evaluate_zero_shot(config, reporter)
     text = "\n".join([to_markdown(config, results), *zero_shot_section(zero_shot)])
     write_results(
         run, config.results_page, "evaluate real", {"sets": results, "zero_shot": zero_shot}, text, "Real robots"
     )
 
 
-def evaluate_zero_shot(config: EvaluateRealConfig, name: str, reporter: Reporter) -> dict[str, float]:
-    """Score the test episodes of a set by the model that reads instructions."""
+def evaluate_zero_shot(config: EvaluateRealConfig, reporter: Reporter) -> dict[str, dict[str, float]]:
+    """Score the test episodes of each set by the model that reads instructions."""
+    if not config.zero_shot_sets:
+        return {}
     model, _ = load_model_or_judge(config.checkpoint)
-    source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
-    rows = test_rows(source, config.labs)
-    make_model = model.with_cache if isinstance(model, ZeroShotModel) else lambda: model
-    steps = score_episodes_zero_shot(make_model, source, rows, model.input_spec.image_size)
-    scores = list(reporter.track(steps, f"score {name} zero-shot", total=len(rows)))[-1].summary()
-    reporter.table(f"{name}, zero-shot", {metric: f"{value:.3f}" for metric, value in scores.items()})
-    return scores
+    results = {}
+    for name in config.zero_shot_sets:
+        source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
+        rows = rows_to_judge(source, config.labs)
+        results[name] = measure_zero_shot(model, source, rows, f"score {name} zero-shot", reporter)
+    return results
 
 
 def zero_shot_section(results: Mapping[str, Mapping[str, float]]) -> list[str]:

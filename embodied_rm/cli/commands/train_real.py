@@ -12,8 +12,8 @@ from embodied_rm.data.lab_split import LabSplit
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import check_minimum
 from embodied_rm.experiments.load import load_dataset
-from embodied_rm.experiments.real_evaluation.zero_shot_scores import score_episodes_zero_shot
-from embodied_rm.experiments.release_checkpoint import install_checkpoint
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot
+from embodied_rm.experiments.release_checkpoint import CARD_FILE, install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
@@ -25,8 +25,6 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures, encode_episodes
 from embodied_rm.training.zero_shot.train_zero_shot import ZeroShotTrainConfig, train_zero_shot
-
-CARD_FILE = "README.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
     net = train_zero_shot(features["train"], features["validation"], text, config.nets, reporter)
     model = ZeroShotModel(net, encoder, text)
     parts = ("validation", "test") if config.final else ("validation",)
-    scores = {part: measure(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
+    scores = {part: measure_zero_shot(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
     metrics = {
         "episodes": {part: len(part_rows) for part, part_rows in rows.items()},
         "labs": {part: list(labs) for part, labs in vars(config.labs).items()},
@@ -85,17 +83,6 @@ def read_features(
     folder = config.features_dir or run.path / "features"
     stream = encode_episodes(source, rows, encoder, config.num_copies, folder)
     return list(reporter.track(stream, "encode", total=len(rows)))
-
-
-def measure(
-    model: ZeroShotModel, source: EpisodeSource, rows: list[int], description: str, reporter: Reporter
-) -> dict[str, float]:
-    """Score episodes of labs that were not trained on, and show the table."""
-    stream = score_episodes_zero_shot(model.with_cache, source, rows, model.encoder.image_size)
-    *_, scores = reporter.track(stream, description, total=len(rows))
-    summary = scores.summary()
-    reporter.table(description, {name: f"{value:.3f}" for name, value in summary.items()})
-    return summary
 
 
 COMMAND = Command(resumable=True, schema=TrainRealConfig, main=main)

@@ -16,33 +16,18 @@ from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
 from embodied_rm.experiments.real_evaluation.real_sets import stack_views
 from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half
 from embodied_rm.metrics import roc_auc, voc
-from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.reward_model import DescribedRewardModel, RewardModel
 from embodied_rm.models.scoring import score_video
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode, Frames, RewardOutput, Views
 
 SCORING_RATE_HZ = 10.0  # frames per second that are read
 NUM_WRONG_SENTENCES = 2  # per episode
 FUNCTION_WORDS = frozenset(
     {"a", "an", "and", "are", "at", "away", "by", "down", "for", "forward", "from", "in", "inside", "into", "is"}
-    | {"it", "its"}
-    | {
-        "left",
-        "middle",
-        "move",
-        "of",
-        "off",
-        "on",
-        "one",
-        "onto",
-        "out",
-        "over",
-        "pick",
-        "place",
-        "put",
-        "remove",
-        "right",
-    }
-    | {"side", "take", "that", "the", "then", "this", "to", "top", "turn", "up", "with"}
+    | {"it", "its", "left", "middle", "move", "of", "off", "on", "one", "onto", "out", "over", "pick", "place"}
+    | {"put", "remove", "right", "side", "take", "that", "the", "then", "this", "to", "top", "turn", "up", "with"}
 )
 """Words that name neither an object nor a verb of its own."""
 
@@ -55,8 +40,7 @@ class ZeroShotScores:
     reversed_order: list[float] = field(default_factory=list)  # of the same video backward
     whole: list[float] = field(default_factory=list)  # last progress of the video
     half: list[float] = field(default_factory=list)  # last progress of its first half
-    right: list[float] = field(default_factory=list)  # last progress under its own instruction
-    wrong: list[list[float]] = field(default_factory=list)  # and under those of other episodes of the lab
+    wrong: list[list[float]] = field(default_factory=list)  # the same under other instructions of the lab
     done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is predicted done, else 0
     seconds: float = 0.0  # time to score all whole videos, s
     video_seconds: float = 0.0  # their length, s
@@ -69,8 +53,8 @@ class ZeroShotScores:
             "whole above half": auc(self.whole, self.half),
             "whole above its own half": fmean(float(w > h) for w, h in zip(self.whole, self.half, strict=True)),
         }
-        if pairs := [(right, value) for right, row in zip(self.right, self.wrong, strict=True) for value in row]:
-            values["right sentence above wrong"] = auc(self.right, [value for _, value in pairs])
+        if pairs := [(right, value) for right, row in zip(self.whole, self.wrong, strict=True) for value in row]:
+            values["right sentence above wrong"] = auc(self.whole, [value for _, value in pairs])
             values["right sentence above wrong, same video"] = fmean(
                 float(right > value) + 0.5 * (right == value) for right, value in pairs
             )
@@ -84,6 +68,18 @@ class ZeroShotScores:
 def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
     """Area under the ROC curve."""
     return roc_auc(np.array([*positive, *negative]), np.arange(len(positive) + len(negative)) < len(positive))
+
+
+def measure_zero_shot(
+    model: DescribedRewardModel, source: EpisodeSource, rows: Sequence[int], description: str, reporter: Reporter
+) -> dict[str, float]:
+    """Score episodes, show the table, and return its values."""
+    make_model = model.with_cache if isinstance(model, ZeroShotModel) else lambda: model
+    stream = score_episodes_zero_shot(make_model, source, rows, model.input_spec.image_size)
+    *_, scores = reporter.track(stream, description, total=len(rows))
+    summary = scores.summary()
+    reporter.table(description, {name: f"{value:.3f}" for name, value in summary.items()})
+    return summary
 
 
 def score_episodes_zero_shot(
@@ -112,7 +108,7 @@ def score_episodes_zero_shot(
         yield scores
 
 
-def test_rows(source: EpisodeSource, labs: LabSplit) -> list[int]:
+def rows_to_judge(source: EpisodeSource, labs: LabSplit) -> list[int]:
     """Return the episodes of the test labs; of a dataset without labs, those that did not fail."""
     if any(LAB_COLUMN in meta.metadata for meta in source.meta):
         return labs.rows(source, "test")
@@ -138,7 +134,6 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     scores.reversed_order.append(float(np.nan_to_num(voc(cases[REVERSED].progress))))
     for case, prediction in cases.items():
         scores.done.setdefault(case, []).append(predicts_done(prediction))
-    scores.right.append(float(output.progress[-1]))
     scores.wrong.append([float(predict(frames, sentence).progress[-1]) for sentence in wrong])
 
 

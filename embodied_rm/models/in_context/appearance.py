@@ -50,10 +50,14 @@ def make_appearance(levels: Sequence[Tensor]) -> Appearance:
 
 def pool_cells(level: Tensor) -> Tensor:
     """Average cells [M, s * s, C] over a grid of 4 x 4, as unit vectors [M, 16, C]."""
-    side = round(level.shape[1] ** 0.5)
-    maps = level.transpose(1, 2).unflatten(2, (side, side))
-    pooled = nn.functional.adaptive_avg_pool2d(maps, COARSE_GRID)
-    return nn.functional.normalize(pooled.flatten(2).transpose(1, 2), dim=2)
+    return nn.functional.normalize(average_cells(level, COARSE_GRID), dim=2)
+
+
+def average_cells(level: Tensor, side: int) -> Tensor:
+    """Average cells [M, h * h, C] over a grid of side x side, [M, side * side, C]."""
+    height = round(level.shape[1] ** 0.5)
+    maps = level.transpose(1, 2).unflatten(2, (height, height))
+    return nn.functional.adaptive_avg_pool2d(maps, side).flatten(2).transpose(1, 2)
 
 
 def squared_distances(frames: Tensor, keyframes: Tensor) -> Tensor:

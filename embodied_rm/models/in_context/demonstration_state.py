@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from embodied_rm.models.reward_model import RewardState, RowIndices
+from embodied_rm.models.tensor_state import TensorState
 from embodied_rm.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemonstrationState:
+class DemonstrationState(TensorState):
     """The `RewardState` of `DemonstrationModel`, one row per video. Immutable. Shapes: V views, S keyframes."""
 
     belief: Tensor  # probability to be at each keyframe, float [N, S]
@@ -32,17 +30,6 @@ class DemonstrationState:
     def __len__(self) -> int:
         return len(self.progress)
 
-    def take(self, rows: RowIndices) -> DemonstrationState:
-        """Return a copy of the given rows, in that order."""
-        index = torch.as_tensor(np.asarray(rows))
-        return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
-
-    def put(self, rows: RowIndices, other: RewardState) -> DemonstrationState:
-        """Return this state with `rows` replaced by the rows of `other`."""
-        assert isinstance(other, DemonstrationState)
-        index, others = torch.as_tensor(np.asarray(rows)), other._tensors()
-        return replace(self, **{name: t.index_copy(0, index, others[name]) for name, t in self._tensors().items()})
-
     def with_predictions_of(self, other: DemonstrationState) -> DemonstrationState:
         """Return this state, which has perceived a further frame, with the belief and the predictions of another."""
         names = ("belief", "coverage", "progress", "uncertainty", "success", "subtask", "ood")
@@ -55,19 +42,3 @@ class DemonstrationState:
     def embedding(self) -> Array:
         """float32 [N, D]: the coarse cells of the last frame."""
         return self.previous.flatten(1).numpy().copy()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of all tensors, by name."""
-        return {name: tensor.clone() for name, tensor in self._tensors().items()}
-
-    def from_state_dict(self, tensors: dict[str, Tensor]) -> DemonstrationState:
-        """Return the state with these tensors."""
-        return replace(self, **tensors)
-
-    def update_rows(self, mask: Tensor, **new: Tensor) -> DemonstrationState:
-        """Return the state with the given tensors in the rows of `mask` (bool [N])."""
-        masks = {name: mask.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
-        return replace(self, **{k: torch.where(masks[k], tensor, getattr(self, k)) for k, tensor in new.items()})
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.models.in_context.appearance import average_cells
+
 GRID = 4  # side, in cells, of the maps that the recurrent net reads
 CELL_DROPOUT = 0.1  # of the standardized cells, in training
 MIN_STD = 1e-3
@@ -117,9 +119,4 @@ def grid_cells(levels: list[Tensor], side: int) -> Tensor:
     Returns:
         Cells [M, side * side, channels of all levels].
     """
-    pooled = []
-    for level in levels:
-        height = round(level.shape[1] ** 0.5)
-        maps = level.transpose(1, 2).unflatten(2, (height, height))
-        pooled.append(nn.functional.adaptive_avg_pool2d(maps, side).flatten(2).transpose(1, 2))
-    return torch.cat(pooled, dim=2)
+    return torch.cat([average_cells(level, side) for level in levels], dim=2)

@@ -26,7 +26,7 @@ from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.models.zero_shot import progress_gru, sentence_match
 from embodied_rm.models.zero_shot.progress_filter import FilterState, advance_filter, start_filter, success_features
 from embodied_rm.models.zero_shot.progress_gru import FrameCells, grid_cells
-from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
+from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder, SentenceTokens
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.models.zero_shot.zero_shot_state import ZeroShotState
 from embodied_rm.types import BoolArray, RewardOutput, Views
@@ -36,16 +36,15 @@ class EncodedFrames(NamedTuple):
     """The visible images of N frames: P images, and where each belongs."""
 
     cells: Tensor  # float [P, 16, C]
-    match_cells: Tensor  # float [P, 49, C]
+    match_cells: Tensor | None  # float [P, 49, C]; None where every view has been seen before
     row: Tensor  # int64 [P]
     view: Tensor  # int64 [P]
 
     def at(self, t: int) -> EncodedFrames:
         """Return the images of frame t, as those of the only frame."""
         chosen = self.row == t
-        return EncodedFrames(
-            self.cells[chosen], self.match_cells[chosen], self.row[chosen] * 0, self.view[chosen]
-        )  # fmt: skip
+        match_cells = None if self.match_cells is None else self.match_cells[chosen]
+        return EncodedFrames(self.cells[chosen], match_cells, self.row[chosen] * 0, self.view[chosen])
 
 
 class ZeroShotModel:
@@ -97,7 +96,7 @@ class ZeroShotModel:
         check_step(state, views)
         self._check_views(state, views)
         visible = visible_views(views)
-        state = self._advance(state, self._encode(views, visible), visible)
+        state = self._advance(state, self._encode(state, views, visible), visible)
         return to_output(state), state
 
     def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, ZeroShotState]:
@@ -108,7 +107,7 @@ class ZeroShotModel:
         assert isinstance(state, ZeroShotState) and len(state) == 1
         self._check_views(state, views)
         visible = visible_views(views)
-        frames = self._encode(views, visible)
+        frames = self._encode(state, views, visible)
         outputs = []
         for t in range(len(views)):
             state = self._advance(state, frames.at(t), visible[t : t + 1])
@@ -140,7 +139,7 @@ class ZeroShotModel:
             success=per_row,
         )
 
-    def _encode(self, views: Views, visible: BoolArray) -> EncodedFrames:
+    def _encode(self, state: ZeroShotState, views: Views, visible: BoolArray) -> EncodedFrames:
         rows, columns = np.nonzero(visible)
         images = np.asarray(views.frames[rows, columns])
         if not len(rows):
@@ -148,7 +147,7 @@ class ZeroShotModel:
         levels = [level[: len(rows)] for level in self.encoder.encode(images)]
         return EncodedFrames(
             cells=grid_cells(levels, progress_gru.GRID),
-            match_cells=grid_cells(levels, sentence_match.GRID),
+            match_cells=None if state.seen.all() else grid_cells(levels, sentence_match.GRID),
             row=torch.from_numpy(rows),
             view=torch.from_numpy(columns),
         )
@@ -169,6 +168,7 @@ class ZeroShotModel:
         """Take the images of views that are seen for the first time."""
         if not fresh.any():
             return state
+        assert frames.match_cells is not None
         row, view = frames.row[fresh], frames.view[fresh]
         match = self.net.match(state.tokens[row], state.token_mask[row], frames.match_cells[fresh])
         cells, seen = frames.cells[fresh], torch.ones_like(row, dtype=torch.bool)
@@ -186,8 +186,8 @@ class ZeroShotModel:
             return state
         at = frames.row[moved], frames.view[moved]
         cells = FrameCells(frames.cells[moved], state.last[at], state.first[at])
-        sentence = (state.tokens * state.token_mask[..., None]).sum(dim=1) / state.token_mask.sum(dim=1, keepdim=True)
-        predicted, hidden = self.net.step(cells, sentence[at[0]], state.hidden[at])
+        sentence = SentenceTokens(state.tokens[at[0]], state.token_mask[at[0]]).mean()
+        predicted, hidden = self.net.step(cells, sentence, state.hidden[at])
         started = start_filter(predicted.progress_logit)
         before = FilterState(state.logit[at], state.climb[at])
         advanced = advance_filter(before, predicted.progress_logit, predicted.direction)
@@ -210,12 +210,10 @@ class ZeroShotModel:
         relevance = torch.sigmoid(config.relevance.logit(match))
         potential = torch.sigmoid(logit)
         success = torch.sigmoid(config.success.logit(*success_features(FilterState(logit, climb))))
-        new = {
-            "progress": potential * (1 - config.relevance_weight * (1 - relevance)),
-            "uncertainty": disagreement,
-            "success": success * (1 - config.relevance_weight * (1 - relevance)),
-        }
-        return replace(state, **{k: torch.where(state.valid, value, getattr(state, k)) for k, value in new.items()})
+        kept = 1 - config.relevance_weight * (1 - relevance)
+        return state.update_rows(
+            state.valid, progress=potential * kept, uncertainty=disagreement, success=success * kept
+        )
 
 
 def to_output(state: ZeroShotState) -> RewardOutput:

@@ -9,9 +9,9 @@ import torch
 
 from embodied_rm.errors import check_minimum
 from embodied_rm.models.zero_shot.progress_filter import Readout
-from embodied_rm.models.zero_shot.progress_gru import ProgressGruConfig
+from embodied_rm.models.zero_shot.progress_gru import ProgressGru, ProgressGruConfig
 from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
-from embodied_rm.models.zero_shot.sentence_match import SentenceMatchConfig
+from embodied_rm.models.zero_shot.sentence_match import SentenceMatch, SentenceMatchConfig
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotConfig, ZeroShotNet
 from embodied_rm.run_folder import Reporter
 from embodied_rm.training.zero_shot.calibrate_readouts import calibrate
@@ -46,6 +46,7 @@ def train_zero_shot(
 ) -> ZeroShotNet:
     """Fit the members from different seeds, then calibrate on the validation episodes."""
     channels = train[0].cells.shape[-1]
+    torch.manual_seed(config.seed)
     net = ZeroShotNet(
         ZeroShotConfig(
             gru=ProgressGruConfig(channels=channels, text_width=text.width),
@@ -57,24 +58,21 @@ def train_zero_shot(
             relevance_weight=config.relevance_weight,
         )
     )
-    torch.manual_seed(config.seed)
-    for k, losses in enumerate(fits(net, list(train), text, config)):
-        steps = (config.progress if k % 2 == 0 else config.match).steps
-        description = f"{'progress' if k % 2 == 0 else 'match'}, member {k // 2 + 1} of {config.num_members}"
-        *_, last = reporter.track(losses, description, total=steps)
-        reporter.log(f"{description}: last loss {last:.3f}")
+    threshold = net.config.move_threshold
+    for k, (gru, match) in enumerate(zip(net.grus, net.matches, strict=True)):
+        member, seed = f"member {k + 1} of {config.num_members}", config.seed + k
+        assert isinstance(gru, ProgressGru) and isinstance(match, SentenceMatch)
+        losses = fit_progress_gru(gru, list(train), text, config.progress, threshold, seed)
+        run_fit(losses, f"progress, {member}", config.progress.steps, reporter)
+        losses = fit_sentence_match(match, list(train), text, config.match, seed)
+        run_fit(losses, f"match, {member}", config.match.steps, reporter)
     return calibrate(net.eval(), validation, text, config.seed)
 
 
-def fits(
-    net: ZeroShotNet, episodes: list[EpisodeFeatures], text: SentenceEncoder, config: ZeroShotTrainConfig
-) -> Iterator[Iterator[float]]:
-    """Yield the fits of all members, progress and match in turn."""
-    threshold = net.config.move_threshold
-    for k, (gru, match) in enumerate(zip(net.grus, net.matches, strict=True)):
-        seed = config.seed + k
-        yield fit_progress_gru(gru, episodes, text, config.progress, threshold, seed)  # type: ignore[arg-type]
-        yield fit_sentence_match(match, episodes, text, config.match, seed)  # type: ignore[arg-type]
+def run_fit(losses: Iterator[float], description: str, steps: int, reporter: Reporter) -> None:
+    """Run a fit, show its progress and report its last loss."""
+    *_, last = reporter.track(losses, description, total=steps)
+    reporter.log(f"{description}: last loss {last:.3f}")
 
 
 def typical_change(episodes: Sequence[EpisodeFeatures]) -> float:
