@@ -125,7 +125,7 @@ long: $(LONG_TUNED)/train/metrics.json  ## build the bundled model of the long t
 	cp $(LONG_TUNED)/train/checkpoint/* $(CHECKPOINTS)/long/
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
-	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
+	$(BIN)/embodied-rm adapt real data=$(DATA)/episode_001 out=$(RUN)/adapt
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
 	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt model_name=real out=$(RUN)/evaluate
 

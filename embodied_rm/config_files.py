@@ -75,7 +75,7 @@ def join_command_words(words: Sequence[str]) -> list[str]:
 
 def command_display_name(command: str) -> str:
     """Return a command as it is typed: `bench_sim` is `bench sim`, `build_checkpoint` is `build-checkpoint`."""
-    return command.replace("_", " " if command.startswith(("bench_", "evaluate_", "train_")) else "-")
+    return command.replace("_", " " if command.startswith(("adapt_", "bench_", "evaluate_", "train_")) else "-")
 
 
 def config_groups(command: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from embodied_rm.api.clip_output import ClipOutput, FrameInput
 from embodied_rm.errors import lookup
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
-from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
+from embodied_rm.models.in_context.encoded_demonstration import EncodingConfig, demonstration_stride
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
@@ -117,17 +117,19 @@ def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder
     return DemonstrationModel(episodes, quantize_encoder(encoder, images))
 
 
-def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
-    """Read the first episode at a path, at an image size (height, width)."""
+def read_demonstration(path: Path, size: tuple[int, int], max_frames: int = EncodingConfig.max_frames) -> Episode:
+    """Read the first episode at a path, at an image size (height, width), thinned to a number of frames."""
     # pyarrow and PyAV take time to import.
     from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
     from embodied_rm.paths import resolve_dataset
 
     folder = resolve_dataset(path)
     source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
-    return read_thinned(source, 0, size)
+    return read_thinned(source, 0, size, max_frames)
 
 
-def read_thinned(source: EpisodeSource, row: int, size: tuple[int, int]) -> Episode:
+def read_thinned(
+    source: EpisodeSource, row: int, size: tuple[int, int], max_frames: int = EncodingConfig.max_frames
+) -> Episode:
     """Read the frames of an episode that a demonstration needs, which bounds the memory of a long video."""
-    return source.episode(row, size=size, stride=demonstration_stride(source.meta[row].length))
+    return source.episode(row, size=size, stride=demonstration_stride(source.meta[row].length, max_frames))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import overload
 
+from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
 from embodied_rm.checkpoint_io import read_manifest
@@ -10,11 +11,13 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckpointError
 from embodied_rm.hub_download import download_repository
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.load_checkpoint import load_checkpoint
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.paths import resolve_dataset, resolve_reward_model
 
+LoadedRewardModel = ProgressRewardModel | ZeroShotRewardModel | DemonstrationRewardModel
 HUB_PREFIX = "hf:"
 CHECKPOINT_PATTERNS = ("manifest.json", "tensors-*.safetensors", "*.onnx")
 """Files of a repository that are downloaded. All of them are data."""
@@ -46,8 +49,8 @@ def open_dataset(
 @overload
 def load_reward_model(source: None = None) -> ProgressRewardModel: ...
 @overload
-def load_reward_model(source: str | Path) -> ProgressRewardModel | ZeroShotRewardModel: ...
-def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel | ZeroShotRewardModel:
+def load_reward_model(source: str | Path) -> LoadedRewardModel: ...
+def load_reward_model(source: str | Path | None = None) -> LoadedRewardModel:
     """Load a reward model. Nothing that is read can run code.
 
     Args:
@@ -70,5 +73,7 @@ def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel |
     model, facts = load_checkpoint(folder), read_manifest(folder)["facts"]
     if isinstance(model, ZeroShotModel):
         return ZeroShotRewardModel(model, facts)
+    if isinstance(model, DemonstrationModel):
+        return DemonstrationRewardModel(model)
     assert isinstance(model, ProgressNet)
     return ProgressRewardModel(model, facts)

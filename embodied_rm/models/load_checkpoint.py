@@ -4,6 +4,8 @@ from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.in_context.demonstration_checkpoint import ARCHITECTURE as DEMONSTRATION
+from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import ARCHITECTURE as ZERO_SHOT
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model
@@ -21,6 +23,9 @@ def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
     Raises:
         CheckpointError: When it is damaged, of an unknown architecture, or needs encoders that are absent.
     """
-    if read_manifest(folder)["architecture"] == ZERO_SHOT:
+    architecture = read_manifest(folder)["architecture"]
+    if architecture == ZERO_SHOT:
         return load_zero_shot_model(folder)
+    if architecture == DEMONSTRATION:
+        return load_demonstration_model(folder)
     return load_progress_net(folder)

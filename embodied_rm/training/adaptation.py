@@ -23,7 +23,7 @@ class AdaptConfig(TrainConfig):
 
     encoder: str = "stride_tower_tiny"
     image_size: tuple[int, int] = (72, 96)
-    max_seconds: float | None = 150.0
+    steps: int = 500
     batch_size: int = 8
     learning_rate: float = 1e-3
     train_image_encoder: bool = True

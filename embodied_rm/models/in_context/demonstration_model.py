@@ -16,8 +16,8 @@ from embodied_rm.models.in_context.appearance import Appearance, advance_still_s
 from embodied_rm.models.in_context.demonstration_state import DemonstrationState
 from embodied_rm.models.in_context.encoded_demonstration import (
     CHANGE_WEIGHT,
-    FRAME_WEIGHT,
     SCENE_WEIGHT,
+    EncodedDemonstration,
     encode_demonstration,
 )
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
@@ -67,11 +67,13 @@ class DemonstrationModel:
 
     capabilities = Capabilities(serializable_state=True)
 
-    def __init__(self, demonstrations: Sequence[Episode], encoder: FrozenEncoder | None = None) -> None:
+    def __init__(
+        self, demonstrations: Sequence[Episode | EncodedDemonstration], encoder: FrozenEncoder | None = None
+    ) -> None:
         """
         Args:
             demonstrations: One to five successful episodes with the same views; progress is that of their annotation,
-                or of elapsed time and change.
+                or of elapsed time and change. Those that are encoded already were encoded by the same encoder.
             encoder: The image encoder; None: `efficientnet_lite0`.
 
         Raises:
@@ -88,14 +90,21 @@ class DemonstrationModel:
                 raise UserError(
                     f"{episode.name} has the views {names}; the first demonstration has {', '.join(self.views)}"
                 )
-        self.encoder = open_frozen_encoder() if encoder is None else encoder
-        self.demonstrations = [encode_demonstration(episode, self.encoder) for episode in demonstrations]
+        opened = self.encoder = open_frozen_encoder() if encoder is None else encoder
+        self.demonstrations = [
+            encode_demonstration(item, opened) if isinstance(item, Episode) else item for item in demonstrations
+        ]
         self._lengths = [len(demonstration) for demonstration in self.demonstrations]
         self._transitions = transition_probs(self._lengths)
         self._progress = torch.cat([demonstration.progress for demonstration in self.demonstrations])
         self._subtasks = torch.from_numpy(np.concatenate([d.subtasks for d in self.demonstrations]))
         self._prior = torch.cat([d.duration for d in self.demonstrations]) / len(self.demonstrations)
         self._move_threshold = min(d.move_threshold for d in self.demonstrations)
+        self._scene_thresholds = torch.tensor(
+            [min(d.views[name].scene_threshold for d in self.demonstrations) for name in self.views]
+        )
+        frame_weight = sum(d.frame_weight for d in self.demonstrations) / len(self.demonstrations)
+        self._distance_weights = torch.tensor([frame_weight, SCENE_WEIGHT, CHANGE_WEIGHT])
 
     @property
     def input_spec(self) -> InputSpec:
@@ -163,8 +172,8 @@ class DemonstrationModel:
         return DemonstrationState(
             belief=self._prior.expand(num_rows, -1).clone(),
             coverage=torch.zeros(num_rows, len(self._prior)),
-            previous=blank,
             moved_from=blank,
+            scene_from=blank,
             scene=blank,
             seen=torch.zeros(num_rows, len(self.views), dtype=torch.bool),
             valid=torch.zeros(num_rows, dtype=torch.bool),
@@ -208,23 +217,25 @@ class DemonstrationModel:
         self, state: DemonstrationState, images: VisibleFrames, visible: Tensor
     ) -> tuple[DemonstrationState, Movement]:
         """Take one frame per row into the memories of the state, and return which rows have moved."""
-        coarse = state.previous.clone()
+        coarse = state.scene_from.clone()
         coarse[images.row, images.view] = images.appearance.coarse
         fresh = (visible & ~state.seen)[:, :, None, None]
         state = replace(
             state,
-            previous=torch.where(fresh, coarse, state.previous),
             scene=torch.where(fresh, coarse, state.scene),
+            scene_from=torch.where(fresh, coarse, state.scene_from),
             moved_from=torch.where(fresh, coarse, state.moved_from),
         )
         first = ~state.seen.any(dim=1) & visible.any(dim=1)
         moved = first | (change_of_views(state.moved_from, coarse, visible) > self._move_threshold)
+        changed = change_of_cells(state.scene_from, coarse) > self._scene_thresholds
         left = (moved[:, None] & visible)[:, :, None, None]
+        updated = (changed & visible)[:, :, None, None]
         state = replace(
             state,
-            scene=self._advance_scene(state, coarse, visible),
+            scene=torch.where(updated, self._advance_scene(state, coarse), state.scene),
+            scene_from=torch.where(updated, coarse, state.scene_from),
             moved_from=torch.where(left, coarse, state.moved_from),
-            previous=coarse,
             seen=state.seen | visible,
             valid=visible.any(dim=1),
         )
@@ -233,19 +244,19 @@ class DemonstrationModel:
     def _align(self, state: DemonstrationState, distances: FrameDistances, movement: Movement) -> DemonstrationState:
         """Move the belief of the rows that have moved, and predict."""
         predicted = torch.where(movement.first[:, None], state.belief, state.belief @ self._transitions)
-        weights = torch.tensor([FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT])
-        belief = update_belief(predicted, -(weights[:, None, None] * distances.total).sum(dim=0))
+        log_likelihood = -(self._distance_weights[:, None, None] * distances.total).sum(dim=0)
+        belief = update_belief(predicted, log_likelihood)
         coverage = advance_coverage(state.coverage, belief, self._lengths)
         state = state.update_rows(movement.moved, belief=belief, coverage=coverage)
         return state.update_rows(state.valid, **self._predict(state, distances))
 
-    def _advance_scene(self, state: DemonstrationState, coarse: Tensor, visible: Tensor) -> Tensor:
-        scene = state.scene.clone()
+    def _advance_scene(self, state: DemonstrationState, coarse: Tensor) -> Tensor:
+        """Scene of all views after the change since its last update, float [N, V, cells, C]."""
+        scenes = []
         for v, name in enumerate(self.views):
             motion = torch.stack([d.views[name].motion for d in self.demonstrations]).mean()
-            advanced = advance_still_scene(state.scene[:, v], state.previous[:, v], coarse[:, v], motion)
-            scene[:, v] = torch.where(visible[:, v, None, None], advanced, state.scene[:, v])
-        return scene
+            scenes.append(advance_still_scene(state.scene[:, v], state.scene_from[:, v], coarse[:, v], motion))
+        return torch.stack(scenes, dim=1)
 
     def _distances(self, images: VisibleFrames, scene: Tensor, num_rows: int) -> FrameDistances:
         """Distances of N frames to all keyframes, summed over the visible views."""
@@ -305,8 +316,13 @@ class FrameDistances(NamedTuple):
 
 def change_of_views(before: Tensor, after: Tensor, visible: Tensor) -> Tensor:
     """Mean change of the visible views, float [N], between cells [N, V, cells, C]."""
-    change = (after - before).square().sum(dim=3).mean(dim=2) * visible
+    change = change_of_cells(before, after) * visible
     return change.sum(dim=1) / visible.sum(dim=1).clamp_min(1)
+
+
+def change_of_cells(before: Tensor, after: Tensor) -> Tensor:
+    """Mean squared change of the cells of each view, float [N, V], between cells [N, V, cells, C]."""
+    return (after - before).square().sum(dim=3).mean(dim=2)
 
 
 def to_output(state: DemonstrationState) -> RewardOutput:

@@ -16,7 +16,7 @@ class DemonstrationState(TensorState):
 
     belief: Tensor  # probability to be at each keyframe, float [N, S]
     coverage: Tensor  # ordered coverage up to each keyframe, float [N, S]
-    previous: Tensor  # coarse cells of the last frame, float [N, V, cells, C]
+    scene_from: Tensor  # coarse cells of the frame at which the scene was last updated, float [N, V, cells, C]
     moved_from: Tensor  # coarse cells of the frame at which the belief last moved, float [N, V, cells, C]
     scene: Tensor  # scene without what moves, float [N, V, cells, C]
     seen: Tensor  # bool [N, V]: whether the view has been visible; before that, its cells are meaningless
@@ -40,5 +40,5 @@ class DemonstrationState(TensorState):
         return self.progress.numpy().copy()
 
     def embedding(self) -> Array:
-        """float32 [N, D]: the coarse cells of the last frame."""
-        return self.previous.flatten(1).numpy().copy()
+        """float32 [N, D]: the coarse cells of the last frame that looked new."""
+        return self.scene_from.flatten(1).numpy().copy()

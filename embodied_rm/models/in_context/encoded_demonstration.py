@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from embodied_rm.models.in_context.appearance import (
     still_scene,
     weigh_cells,
 )
+from embodied_rm.models.in_context.cell_metric import CellMetric, identity_metric
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
 from embodied_rm.models.reward_model import UNKNOWN_SUBTASK
 from embodied_rm.types import Array, Episode, IntArray
 
-MAX_FRAMES = 240  # frames of a demonstration that are encoded, evenly spaced
-STILL_MOTION = 0.5  # change of a cell that is hardly still any more, as a fraction of the mean change of a cell
+SCENE_CHANGE = 0.06  # change between two updates of the scene, as a fraction of the mean distance of two frames
+STILL_MOTION = 0.5  # change of a cell that is hardly still any more, as a fraction of a cell's mean change per update
 FRAMES_PER_BLOCK = 64  # frames that are encoded at a time, to bound the memory
 FRAME_WEIGHT, SCENE_WEIGHT, CHANGE_WEIGHT = 2.0, 2.0, 3.0
 """Log likelihood per distance, in mean distances of two keyframes: of the frame, of the scene without what moves, and
@@ -35,14 +36,29 @@ of the cells that the demonstration changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncodingConfig:
+    """How finely a demonstration is encoded, and how its frames are compared."""
+
+    max_frames: int = 240  # frames of a demonstration that are encoded, evenly spaced
+    change_per_keyframe: float = CHANGE_PER_KEYFRAME
+    frame_weight: float = FRAME_WEIGHT  # log likelihood per distance of the frame
+    metrics: Mapping[str, CellMetric] = field(default_factory=dict)  # of each view; none: all directions count alike
+
+
+DEFAULT_ENCODING = EncodingConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncodedView:
     """The keyframes of one view, R of them, and the scales of their distances."""
 
-    coarse: Tensor  # cells of the keyframes, float [R, cells, C]
+    metric: CellMetric  # how frames are compared
+    coarse: Tensor  # cells of the keyframes, transformed by the metric, float [R, cells, C]
     scene: Tensor  # cells of the scene without what moves, float [R, cells, C]
     changed: Tensor  # weighted cells that the demonstration changed, float [R, D]
     cell_weights: tuple[Tensor, ...]  # weights of the cells, per level
-    motion: Tensor  # squared change between two frames at which a cell is hardly still any more, float []
+    scene_threshold: float  # change of the coarse cells after which the scene is updated
+    motion: Tensor  # squared change between two updates at which a cell is hardly still any more, float []
     scales: tuple[Tensor, Tensor, Tensor]  # mean distance of two keyframes: of frame, scene and changed cells
 
     def distances(self, frame: Appearance, scene: Tensor) -> Tensor:
@@ -57,7 +73,7 @@ class EncodedView:
         """
         changed = weigh_cells(frame.fine, self.cell_weights)
         parts = (
-            squared_distances(frame.coarse, self.coarse),
+            squared_distances(self.metric.transform(frame.coarse), self.coarse),
             squared_distances(scene, self.scene),
             torch.cdist(changed, self.changed).square(),
         )
@@ -68,11 +84,13 @@ class EncodedView:
 class EncodedDemonstration:
     """A demonstration, ready for alignment. Shapes: R keyframes."""
 
+    name: str  # of the episode
     views: Mapping[str, EncodedView]
     progress: Tensor  # progress of the keyframes, float [R] in [0, 1]
     subtasks: IntArray  # index of the annotated subtask of each keyframe, int64 [R]; -1 without annotation
     duration: Tensor  # fraction of the time that each keyframe lasts, float [R] of sum 1
     move_threshold: float  # change of the coarse cells after which a video has moved
+    frame_weight: float  # log likelihood per distance of the frame
 
     def __len__(self) -> int:
         return len(self.progress)
@@ -83,13 +101,15 @@ class EncodedDemonstration:
         return num_end_frames(len(self))
 
 
-def demonstration_stride(length: int) -> int:
+def demonstration_stride(length: int, max_frames: int = EncodingConfig.max_frames) -> int:
     """Return n such that every n-th frame of a demonstration is encoded."""
-    return -(-length // MAX_FRAMES)
+    return -(-length // max_frames)
 
 
-def encode_demonstration(episode: Episode, encoder: FrozenEncoder) -> EncodedDemonstration:
-    """Encode a demonstration; at most `MAX_FRAMES` of its frames, evenly spaced.
+def encode_demonstration(
+    episode: Episode, encoder: FrozenEncoder, config: EncodingConfig = DEFAULT_ENCODING
+) -> EncodedDemonstration:
+    """Encode a demonstration.
 
     Raises:
         UserError: When the episode is marked as failed.
@@ -97,22 +117,26 @@ def encode_demonstration(episode: Episode, encoder: FrozenEncoder) -> EncodedDem
     """
     if episode.success is False:
         raise UserError(f"{episode.name}: a demonstration must succeed; this one is marked as failed")
-    index = np.arange(0, len(episode), demonstration_stride(len(episode)))
+    index = np.arange(0, len(episode), demonstration_stride(len(episode), config.max_frames))
     frames = {name: encode_frames(video[index], encoder) for name, video in episode.views.items()}
     distances = sum(squared_distances(a.coarse, a.coarse) for a in frames.values()) / len(frames)
     assert isinstance(distances, Tensor)
-    threshold = CHANGE_PER_KEYFRAME * float(mean_pairwise_distance(distances))
+    threshold = config.change_per_keyframe * float(mean_pairwise_distance(distances))
     keyframes = keyframe_indices(distances, threshold)
     if len(keyframes) < 2:
         raise DataError(f"{episode.name}: all its frames look alike, so it demonstrates nothing")
     ends = np.append(index[keyframes[1:]], len(episode))
     duration = torch.from_numpy(np.diff(ends, prepend=0)).float()
     return EncodedDemonstration(
-        views={name: encode_view(appearance, keyframes) for name, appearance in frames.items()},
+        name=episode.name,
+        views={
+            name: encode_view(appearance, keyframes, config.metrics.get(name)) for name, appearance in frames.items()
+        },
         progress=torch.from_numpy(demonstrated_progress(episode, index[keyframes])),
         subtasks=subtask_of_frames(episode, index[keyframes]),
         duration=duration / duration.sum(),
         move_threshold=threshold,
+        frame_weight=config.frame_weight,
     )
 
 
@@ -124,11 +148,24 @@ def encode_frames(video: np.ndarray, encoder: FrozenEncoder) -> Appearance:
     return make_appearance([torch.cat(level) for level in zip(*blocks, strict=True)])
 
 
-def encode_view(frames: Appearance, keyframes: Sequence[int]) -> EncodedView:
-    """Select the keyframes of one view, and scale their distances."""
+def encode_view(frames: Appearance, keyframes: Sequence[int], metric: CellMetric | None) -> EncodedView:
+    """Select the keyframes of one view, and scale their distances.
+
+    Args:
+        frames: All frames of the view.
+        keyframes: Indices of the keyframes.
+        metric: The learned metric; None: all directions count alike.
+    """
     rows = torch.tensor(keyframes)
-    motion = (STILL_MOTION * cell_motion(frames.coarse)).clamp_min(1e-6)
-    coarse, scene = frames.coarse[rows], still_scene(frames.coarse, motion)[rows]
+    distances = squared_distances(frames.coarse, frames.coarse)
+    scene_threshold = SCENE_CHANGE * float(mean_pairwise_distance(distances))
+    updates = keyframe_indices(distances, scene_threshold)
+    updated = frames.coarse[torch.tensor(updates)]
+    motion = (STILL_MOTION * cell_motion(updated)).clamp_min(1e-6)
+    last_update = np.searchsorted(updates, keyframes, side="right") - 1
+    scene = still_scene(updated, motion)[torch.from_numpy(last_update)]
+    metric = metric or identity_metric(*frames.coarse.shape[1:])
+    coarse = metric.transform(frames.coarse[rows])
     fine = frames.select(rows).fine
     weights = tuple(changed_cell_weights(level) for level in fine)
     changed = weigh_cells(fine, weights)
@@ -139,10 +176,12 @@ def encode_view(frames: Appearance, keyframes: Sequence[int]) -> EncodedView:
     )
     first, second, third = (mean_pairwise_distance(distances) for distances in own_distances)
     return EncodedView(
+        metric=metric,
         coarse=coarse,
         scene=scene,
         changed=changed,
         cell_weights=weights,
+        scene_threshold=scene_threshold,
         motion=motion,
         scales=(first, second, third),
     )

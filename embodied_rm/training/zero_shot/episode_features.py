@@ -19,11 +19,11 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
 from embodied_rm.models.zero_shot import progress_gru, sentence_match
 from embodied_rm.models.zero_shot.progress_gru import grid_cells
+from embodied_rm.training.video_augment import augment_video
 from embodied_rm.types import Episode, Frames
 
 FEATURE_RATE_HZ = 5.0  # frames per second that are encoded
 MIN_CROP = 0.7  # smallest crop, fraction of both sides
-GAMMA_RANGE, CHANNEL_GAIN_RANGE = (0.7, 1.4), (0.85, 1.15)
 SIDES = {"left": "right", "right": "left", "leftmost": "rightmost", "rightmost": "leftmost"}
 
 
@@ -52,19 +52,10 @@ def mirror_sentence(sentence: str) -> str:
     return re.sub(r"[A-Za-z]+", lambda match: SIDES.get(match[0].lower(), match[0]), sentence)
 
 
-def augment_video(frames: Frames, copy: int, rng: np.random.Generator) -> Frames:
-    """Crop, mirror and recolor a video uint8 [T, H, W, 3], all frames alike."""
-    height, width = frames.shape[1:3]
-    scale = rng.uniform(MIN_CROP, 1)
-    h, w = int(height * scale), int(width * scale * rng.uniform(0.9, 1))
-    y, x = rng.integers(0, height - h + 1), rng.integers(0, width - w + 1)
-    cropped = frames[:, y : y + h, x : x + w]
-    if is_mirrored(copy):
-        cropped = cropped[:, :, ::-1]
-    gamma, gains = rng.uniform(*GAMMA_RANGE), rng.uniform(*CHANNEL_GAIN_RANGE, 3)
-    levels = (np.arange(256) / 255) ** gamma
-    table = np.round(255 * np.clip(levels[:, None] * gains, 0, 1)).astype(np.uint8)
-    return np.stack([table[:, c][cropped[..., c]] for c in range(3)], axis=-1)
+def augmented_copy(frames: Frames, copy: int, rng: np.random.Generator) -> Frames:
+    """Return a copy of a video uint8 [T, H, W, 3]: cropped, recolored, and mirrored if its number is odd."""
+    augmented = augment_video(frames, MIN_CROP, rng)
+    return augmented[:, :, ::-1] if is_mirrored(copy) else augmented
 
 
 def encode_episodes(
@@ -92,7 +83,7 @@ def encode_copies(episode: Episode, encoder: FrozenEncoder, num_copies: int) -> 
     seed = int.from_bytes(hashlib.sha256(episode.name.encode()).digest()[:8], "little")
     cells, match_cells = [], []
     for copy in range(num_copies):
-        video = augment_video(frames, copy, np.random.default_rng([seed, copy])) if copy else frames
+        video = augmented_copy(frames, copy, np.random.default_rng([seed, copy])) if copy else frames
         levels = encoder.encode(np.ascontiguousarray(video))
         cells.append(grid_cells(levels, progress_gru.GRID).half())
         match_cells.append(grid_cells([level[:1] for level in levels], sentence_match.GRID)[0].half())

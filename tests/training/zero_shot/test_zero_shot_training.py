@@ -20,7 +20,7 @@ from embodied_rm.training.zero_shot.calibrate_readouts import fit_readout
 from embodied_rm.training.zero_shot.clips import MAX_FRAMES, clip_indices, draw_batch, new_frames
 from embodied_rm.training.zero_shot.episode_features import (
     EpisodeFeatures,
-    augment_video,
+    augmented_copy,
     encode_episodes,
     mirror_sentence,
 )
@@ -63,7 +63,7 @@ def test_a_mirrored_sentence_exchanges_left_and_right():
 
 def test_augmented_videos_are_alike_in_all_frames():
     frames = np.repeat(np.random.default_rng(0).integers(0, 256, (1, 40, 60, 3), np.uint8), 3, axis=0)
-    video = augment_video(frames, 1, np.random.default_rng(1))
+    video = augmented_copy(frames, 1, np.random.default_rng(1))
     assert video.dtype == np.uint8 and video.shape[1] <= 40 and video.shape[2] <= 60
     assert (video == video[:1]).all()
 

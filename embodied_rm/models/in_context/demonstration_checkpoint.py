@@ -1,0 +1,121 @@
+"""Save and load `DemonstrationModel`: its encoded demonstrations, and the digest of the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embodied_rm.checkpoint_io import load_tensors, save_tensors
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.in_context.cell_metric import CellMetric
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.encoded_demonstration import EncodedDemonstration, EncodedView
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
+
+ARCHITECTURE = "demonstration"
+VIEW_TENSORS = ("coarse", "scene", "changed", "motion")
+METRIC_TENSORS = ("directions", "gains")
+
+
+def save_demonstration_model(folder: Path | str, model: DemonstrationModel, metadata: Mapping[str, Any]) -> None:
+    """Save a model as a checkpoint folder, with a JSON object about it. The encoder is not stored.
+
+    Tensors are stored in half precision; the predictions of the self-test are those of the stored model.
+    """
+    tensors: dict[str, Tensor] = {}
+    for index, demonstration in enumerate(model.demonstrations):
+        tensors |= {f"{index}.{name}": tensor for name, tensor in pack_demonstration(demonstration).items()}
+    description = [describe_demonstration(demonstration) for demonstration in model.demonstrations]
+    stored = DemonstrationModel(parse_demonstrations(tensors, description), model.encoder)
+    manifest = {
+        "architecture": ARCHITECTURE,
+        "demonstrations": description,
+        "encoder": {"name": model.encoder.name, "sha256": model.encoder.weights_sha256},
+        "facts": dict(metadata),
+        MANIFEST_KEY: self_test_values(stored, stored.input_spec),
+    }
+    save_tensors(folder, tensors, manifest)
+
+
+def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
+    """Load a model and its encoder.
+
+    Raises:
+        CheckpointError: When the checkpoint is damaged or of another kind; when the encoder is absent, or has other
+            weights than those that the demonstrations were encoded with.
+    """
+    tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    try:
+        demonstrations = parse_demonstrations(tensors, manifest["demonstrations"])
+        name, expected = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
+    encoder = open_frozen_encoder(name)
+    if encoder.weights_sha256 != expected:
+        raise CheckpointError(f"{folder}: it was made with other weights of {name} than those that are installed")
+    return DemonstrationModel(demonstrations, encoder)
+
+
+def pack_demonstration(demonstration: EncodedDemonstration) -> dict[str, Tensor]:
+    """Return the tensors of a demonstration, by name."""
+    tensors = {
+        "progress": demonstration.progress,
+        "duration": demonstration.duration,
+        "subtasks": torch.from_numpy(demonstration.subtasks),
+    }
+    for v, view in enumerate(demonstration.views.values()):
+        parts = {name: getattr(view, name).half() for name in VIEW_TENSORS if name != "motion"}
+        parts |= {"motion": view.motion, "scales": torch.stack(view.scales)}
+        parts |= {name: getattr(view.metric, name) for name in METRIC_TENSORS}
+        parts |= {f"weights.{level}": weights for level, weights in enumerate(view.cell_weights)}
+        tensors |= {f"{v}.{name}": tensor.contiguous() for name, tensor in parts.items()}
+    return tensors
+
+
+def describe_demonstration(demonstration: EncodedDemonstration) -> dict[str, Any]:
+    """Return what a manifest says of a demonstration."""
+    views = demonstration.views.items()
+    return {
+        "name": demonstration.name,
+        "move_threshold": demonstration.move_threshold,
+        "frame_weight": demonstration.frame_weight,
+        "views": [{"name": name, "scene_threshold": view.scene_threshold} for name, view in views],
+    }
+
+
+def parse_demonstrations(
+    tensors: Mapping[str, Tensor], descriptions: list[dict[str, Any]]
+) -> list[EncodedDemonstration]:
+    """Return the demonstrations of a checkpoint; `KeyError`, `TypeError` or `ValueError` where it is incomplete."""
+    return [
+        EncodedDemonstration(
+            name=str(description["name"]),
+            views={
+                str(view["name"]): _parse_view(tensors, f"{index}.{v}", float(view["scene_threshold"]))
+                for v, view in enumerate(description["views"])
+            },
+            progress=tensors[f"{index}.progress"],
+            subtasks=tensors[f"{index}.subtasks"].numpy(),
+            duration=tensors[f"{index}.duration"],
+            move_threshold=float(description["move_threshold"]),
+            frame_weight=float(description["frame_weight"]),
+        )
+        for index, description in enumerate(descriptions)
+    ]
+
+
+def _parse_view(tensors: Mapping[str, Tensor], prefix: str, scene_threshold: float) -> EncodedView:
+    scale_frame, scale_scene, scale_changed = tensors[f"{prefix}.scales"]
+    levels = sum(name.startswith(f"{prefix}.weights.") for name in tensors)
+    return EncodedView(
+        metric=CellMetric(**{name: tensors[f"{prefix}.{name}"] for name in METRIC_TENSORS}),
+        cell_weights=tuple(tensors[f"{prefix}.weights.{level}"] for level in range(levels)),
+        scales=(scale_frame, scale_scene, scale_changed),
+        scene_threshold=scene_threshold,
+        **{name: tensors[f"{prefix}.{name}"].float() for name in VIEW_TENSORS},
+    )

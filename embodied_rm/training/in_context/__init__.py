@@ -1,0 +1,1 @@
+"""Adapt a demonstration in context: learn from copies of it how frames are compared."""

@@ -1,0 +1,70 @@
+"""A model that is adapted to a real demonstration: its curves, and its checkpoint."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from real_data import REAL_DATA
+
+import embodied_rm as erm
+from embodied_rm.cli.main import main
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import CheckpointError
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.metrics import voc
+from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.training.in_context.adapt_demonstrations import adapt_demonstrations
+from embodied_rm.types import Episode
+
+VIEWS = ("cam_high",)  # one of three, for the time of the test
+STRIDE = 12
+
+
+def bimanual(number: int) -> Episode:
+    source = open_dataset(REAL_DATA / "real_bimanual" / f"episode_00{number}")
+    return source.episode(0, size=(224, 224), views=VIEWS, stride=STRIDE)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapt")
+    args = [f"data={REAL_DATA / 'bridge_rollouts'}", "episode_indices=[0]", f"out={folder / 'run'}"]
+    assert main(["adapt", "real", *args]) == 0
+    return folder / "run"
+
+
+def test_a_command_adapts_and_the_api_loads_it(adapted):
+    metrics = json.loads((adapted / "metrics.json").read_text())["adapt"]
+    assert metrics["keyframes"] > 10 and metrics["frame_weight"] > 0
+    source = open_dataset(REAL_DATA / "bridge_rollouts")
+    episode = source.episode(0, size=(224, 224), stride=3)
+    model = erm.load_reward_model(adapted)
+    (frames,) = episode.views.values()
+    assert voc(model.score(frames).progress) > 0.95
+    assert voc(model.score(np.ascontiguousarray(frames[::-1])).progress) < -0.6
+
+
+def test_an_altered_manifest_is_refused(adapted, tmp_path):
+    manifest = json.loads((adapted / "checkpoint" / "manifest.json").read_text())
+    manifest["demonstrations"][0]["frame_weight"] = 9.0
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        load_demonstration_model(tmp_path)
+
+
+def test_adapting_is_repeatable_and_orders_another_episode():
+    demonstration, other = bimanual(1), bimanual(2)
+    encoder = open_frozen_encoder()
+    first, second = (adapt_demonstrations([demonstration], encoder, NullReporter(), seed=3) for _ in range(2))
+    progress = [score_episodes(model, [other])[0].progress for model in (first, second)]
+    assert np.array_equal(*progress)
+    assert voc(progress[0]) > 0.98
+    plain = score_episodes(DemonstrationModel([demonstration], encoder), [other])[0].progress
+    truth = true_progress(other)
+    assert np.abs(progress[0] - truth).mean() < np.abs(plain - truth).mean() + 0.005
