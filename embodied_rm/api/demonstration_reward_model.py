@@ -117,15 +117,15 @@ def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder
     return DemonstrationModel(episodes, quantize_encoder(encoder, images))
 
 
-def read_demonstration(path: Path, size: tuple[int, int], max_frames: int = EncodingConfig.max_frames) -> Episode:
-    """Read the first episode at a path, at an image size (height, width), thinned to a number of frames."""
+def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
+    """Read the first episode at a path, at an image size (height, width)."""
     # pyarrow and PyAV take time to import.
     from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
     from embodied_rm.paths import resolve_dataset
 
     folder = resolve_dataset(path)
     source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
-    return read_thinned(source, 0, size, max_frames)
+    return read_thinned(source, 0, size)
 
 
 def read_thinned(

@@ -28,7 +28,7 @@ TRAIN_SETTINGS = (
 )
 TRAINING_SETUPS = {
     "no demonstration": None,
-    "1 demonstration": ("adapt", "demos_20", "max_seconds=null", "augment.shift=0.06", "augment.zoom=0.06"),
+    "1 demonstration": ("adapt", "demos_20", "augment.shift=0.06", "augment.zoom=0.06"),
     "5 demonstrations": ("train", "demos_5"),
     "20 demonstrations": ("train", "demos_20"),
     "20 demonstrations, 40 failures": ("train", "demos_failures"),

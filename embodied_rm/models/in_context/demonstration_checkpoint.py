@@ -18,7 +18,7 @@ from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 
 ARCHITECTURE = "demonstration"
-VIEW_TENSORS = ("coarse", "scene", "changed", "motion")
+CELL_TENSORS = ("coarse", "scene", "changed")  # stored in half precision
 METRIC_TENSORS = ("directions", "gains")
 
 
@@ -69,7 +69,7 @@ def pack_demonstration(demonstration: EncodedDemonstration) -> dict[str, Tensor]
         "subtasks": torch.from_numpy(demonstration.subtasks),
     }
     for v, view in enumerate(demonstration.views.values()):
-        parts = {name: getattr(view, name).half() for name in VIEW_TENSORS if name != "motion"}
+        parts = {name: getattr(view, name).half() for name in CELL_TENSORS}
         parts |= {"motion": view.motion, "scales": torch.stack(view.scales)}
         parts |= {name: getattr(view.metric, name) for name in METRIC_TENSORS}
         parts |= {f"weights.{level}": weights for level, weights in enumerate(view.cell_weights)}
@@ -117,5 +117,6 @@ def _parse_view(tensors: Mapping[str, Tensor], prefix: str, scene_threshold: flo
         cell_weights=tuple(tensors[f"{prefix}.weights.{level}"] for level in range(levels)),
         scales=(scale_frame, scale_scene, scale_changed),
         scene_threshold=scene_threshold,
-        **{name: tensors[f"{prefix}.{name}"].float() for name in VIEW_TENSORS},
+        motion=tensors[f"{prefix}.motion"],
+        **{name: tensors[f"{prefix}.{name}"].float() for name in CELL_TENSORS},
     )
