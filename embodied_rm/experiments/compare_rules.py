@@ -25,9 +25,8 @@ from embodied_rm.experiments.recipe import RefinementRecipe, with_rule
 from embodied_rm.experiments.results_cache import ResultsCache, begin_cell, open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
 from embodied_rm.experiments.task_presets import TaskPreset, preset_clone_config, preset_refine_config, preset_table
-from embodied_rm.models.checkpoint import model_digest, weights_digest
-from embodied_rm.models.judges.judge_config import judge_digest
-from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_reward_model
+from embodied_rm.models.checkpoint import weights_digest
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
 from embodied_rm.report import write_report
 from embodied_rm.report.plot import plot_learning_curves
 from embodied_rm.rewards.rules import find_rule
@@ -36,6 +35,7 @@ from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
 from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
+from embodied_rm.tabletop.refine_command import RefineCommand, load_reward_model, reward_model_digest
 from embodied_sim.registry import make_task
 
 DEFAULT_PRESET = "default"  # key of the preset for tasks without one of their own
@@ -55,7 +55,7 @@ class CompareConfig:
     task_presets: dict[str, TaskPreset]
     collect: collect_episodes.CollectConfig
     clone: clone_policy.CloneCommand
-    refine: refine_policy.RefineCommand
+    refine: RefineCommand
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -88,11 +88,10 @@ class CompareConfig:
 
 def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every unfinished cell; write metrics, report and results page."""
-    judge = config.refine.judge
-    digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
+    digest = reward_model_digest(replace(config.refine, checkpoint=config.checkpoint))
     for rule in config.rules:  # an unsuitable model fails before anything is recorded
         reward_config = with_rule(rule, config.refine.reward)
-        refine_policy.load_reward_model(replace(config.refine, checkpoint=config.checkpoint, reward=reward_config))
+        load_reward_model(replace(config.refine, checkpoint=config.checkpoint, reward=reward_config))
     pipeline, results_cache = Pipeline(run, reporter), open_results_cache(config.results_page, config.name)
     recipes = [make_recipe(config, *cell) for cell in product(range(config.num_seeds), config.tasks, config.rules)]
     cells = list(reporter.track(measure_cells(recipes, digest, pipeline, results_cache), "cells", total=len(recipes)))
@@ -171,7 +170,7 @@ def measure_cell(
     return asdict(read_cell(pipeline.run.path / recipe.name, refine_config))
 
 
-def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellResult:
+def read_cell(folder: Path, refine_config: RefineCommand) -> CellResult:
     """Read the cell of a finished refinement; without a reward model there are no predictions."""
     rows, uses_model = read_rows(folder / PROGRESS_FILE), not refine_config.reward.uses_simulator_only
     metrics = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))

@@ -25,6 +25,7 @@ from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_rm.tabletop.envs import learner_device, make_envs
+from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_rm.tabletop.refine_report import learning_curves, success_row
 
 
@@ -60,7 +61,7 @@ class DemoConfig:
     train: train.TrainCommand
     evaluate: evaluate_model.EvaluateConfig
     clone: clone_policy.CloneCommand
-    refine: refine_policy.RefineCommand
+    refine: RefineCommand
 
     def __post_init__(self) -> None:
         for task in self.tasks:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from embodied_rm.api.in_context import open_videos
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.fingerprint import fingerprint
@@ -102,6 +103,13 @@ def load_dataset(
 ) -> EpisodeSource:
     """Open the dataset in a folder, see `open_dataset`, and report the episodes that are left out."""
     source = open_dataset(resolve_dataset(folder), instruction, features)
+    report_issues(source.issues, reporter)
+    return source
+
+
+def load_videos(folder: Path, reporter: Reporter, instruction: str | None, features: FeatureMap) -> EpisodeSource:
+    """As `load_dataset`, for a model that reads no instruction, so that recordings may lack one."""
+    source = open_videos(folder, instruction, features)
     report_issues(source.issues, reporter)
     return source
 

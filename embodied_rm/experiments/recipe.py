@@ -1,18 +1,23 @@
 """The recipe of one refinement of a comparison: record, clone, refine."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.api.in_context import DemonstrationKeys
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
+from embodied_rm.tabletop import clone_policy, collect_episodes
+from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_sim.registry import make_task
 
 HEURISTIC_KEYS = ("heuristic_coef", "heuristic_off_at")
 """Settings of refinement without effect for rules that are not potential-based."""
 RESULT_NEUTRAL_KEYS: tuple[str, ...] = ("wandb_project", "labeler", "labeling")
 """Settings of refinement that never affect the result."""
+
+DEMONSTRATION_KEYS = tuple(key.name for key in fields(DemonstrationKeys))
+"""Settings of refinement that only select the reward model, whose digest stands for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +26,7 @@ class RefinementRecipe:
 
     collect: collect_episodes.CollectConfig
     clone: clone_policy.CloneCommand
-    refine: refine_policy.RefineCommand
+    refine: RefineCommand
 
     @property
     def task(self) -> str:
@@ -60,6 +65,8 @@ class RefinementRecipe:
         if self.refine.judge.type is None:
             ignored_keys += ("judge",)
         refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
+        for name in DEMONSTRATION_KEYS:
+            del refine_settings[name]
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.tabletop.clone_policy import CloneCommand
-from embodied_rm.tabletop.refine_policy import RefineCommand
+from embodied_rm.tabletop.refine_command import RefineCommand
 
 
 @dataclass(frozen=True, kw_only=True)

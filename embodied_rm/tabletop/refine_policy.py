@@ -1,23 +1,19 @@
 """`embodied-rm refine`: PPO from a cloned policy on a learned reward, evaluated in the simulator."""
 
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from gymnasium.vector import VectorEnv
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.distributed import DistContext, init_distributed
-from embodied_rm.errors import UserError, lookup
-from embodied_rm.models.checkpoint import load_progress_net, weights_digest
-from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
-from embodied_rm.models.judges.remote import RemoteRewardModel
-from embodied_rm.models.judges.shuffled import OFFLINE_ONLY_MESSAGE
-from embodied_rm.models.potential_fusion import FusionKind
+from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import weights_digest
+from embodied_rm.models.judges.judge_config import judge_digest
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.reward_model import DescribedRewardModel, VideoRewardModel
+from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_data, resolve_reward_model
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
@@ -26,44 +22,13 @@ from embodied_rm.rl.refine import EvaluateFn, RefineOptions, RefineResult, refin
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
-from embodied_rm.score.async_labeling import AsyncLabeler, LabelingConfig
-from embodied_rm.tabletop.envs import (
-    EnvConfig,
-    learner_device,
-    make_envs,
-    make_evaluator,
-    make_verifier,
-    wrap_observations,
-)
+from embodied_rm.score.async_labeling import AsyncLabeler
+from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator, make_verifier, wrap_observations
+from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
 from embodied_sim.registry import make_task
 
-_GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
-GOAL_FREE_FUSIONS: dict[str, FusionKind] = {fusion: fusion for fusion in _GOAL_FREE_FUSIONS}
-"""Fusions that need no goal image and no demonstration; refinement has neither."""
 LABELS_DIR = "labels"  # folder in the run folder: recorded videos and the scores of the labeler
-GOAL_FUSIONS = ("backward", "reference")  # fusions that need a goal image or a demonstration
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefineCommand(RefineConfig):
-    """Config of `refine`."""
-
-    task: str
-    policy: Path
-    checkpoint: Path | None = None
-    fusion: str | None = None
-    final_eval_episodes: int = 200
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
-    labeler: JudgeConfig = field(default_factory=JudgeConfig)
-    """Judge that scores videos of the training, as labels for another model; it does not affect the reward."""
-    labeling: LabelingConfig = field(default_factory=LabelingConfig)
-    env: EnvConfig = field(default_factory=EnvConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.fusion is not None:
-            lookup(GOAL_FREE_FUSIONS, self.fusion, "fusion")
 
 
 def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -107,7 +72,9 @@ def load_inputs(config: RefineCommand) -> RefineInputs:
     check_policy_encoder(policy.spec, resolve_reward_model(config.checkpoint), config)
     demonstrations = load_demo_pairs(resolve_imitation_data(config.policy)) if config.imitation_coef else None
     device = learner_device(config.env)
-    model = move_to_device(load_reward_model(config), device)
+    model = load_reward_model(config)
+    if isinstance(model, ProgressNet):  # other models compute where they were opened
+        model = model.to(device)
     encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
     policy = policy.to(device)
     return RefineInputs(policy=policy, model=model, encoder_model=encoder_model, demonstrations=demonstrations)
@@ -123,53 +90,6 @@ def open_labeler(
 
     scorer = Scorer(model=open_judge(config.labeler))
     return AsyncLabeler(scorer, run.path / LABELS_DIR, config.labeling, judge_digest(config.labeler))
-
-
-def move_to_device(model: DescribedRewardModel, device: torch.device) -> DescribedRewardModel:
-    """Move a model of this package to a device; third-party judges stay on `judge.device`."""
-    return model.to(device) if isinstance(model, ProgressNet) else model
-
-
-def load_policy_encoder(config: RefineCommand, model: DescribedRewardModel) -> ProgressNet:
-    """Return the model whose embeddings the policy observes: the reward model, or the checkpoint if a judge is used."""
-    return model if isinstance(model, ProgressNet) else load_progress_net(resolve_reward_model(config.checkpoint))
-
-
-def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
-    """Load the reward model with the fusion of the config, or the judge.
-
-    Raises `UserError` if the model does not know a view, or needs a goal image, a demonstration or whole videos.
-    """
-    if config.judge.type is not None:
-        if config.fusion is not None:
-            raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.type}")
-        from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
-
-        judge = open_judge(config.judge)
-        if isinstance(judge, VideoRewardModel):
-            raise UserError(OFFLINE_ONLY_MESSAGE)
-        config.reward.check_success_prediction(judge.capabilities.predicts_success)
-        required_views, available_views = judge.input_spec.views or (), config.env.views
-        if isinstance(judge, RemoteRewardModel):
-            # A service accepts a subset of its views.
-            required_views, available_views = available_views if judge.input_spec.views else (), required_views
-        for view in required_views:
-            lookup(dict.fromkeys(available_views), view, "view of the environments and the judge:")
-        return judge
-    folder = resolve_reward_model(config.checkpoint)
-    model = load_progress_net(folder)
-    if config.fusion is not None:
-        model = model.with_fusion(GOAL_FREE_FUSIONS[config.fusion])
-    if config.reward.uses_simulator_only:
-        return model
-    if model.config.fusion in GOAL_FUSIONS:
-        raise UserError(
-            f"{folder} has fusion={model.config.fusion}, which needs a goal image or a demonstration, and "
-            f"refinement has neither: set fusion to one of {', '.join(GOAL_FREE_FUSIONS)}"
-        )
-    for view in config.env.views:
-        lookup(dict.fromkeys(model.config.views), view, f"view of the reward model {folder}")
-    return model
 
 
 def check_policy_encoder(spec: PolicySpec, model: Path, config: RefineCommand) -> None:

@@ -1,5 +1,6 @@
 """The commands as a pipeline: collect, clone and refine, where outputs of one are inputs of the next."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,20 @@ def test_refine_reports_success_before_and_after(refined: Path) -> None:
 def test_clone_and_refine_agree_on_the_cloned_policy(cloned: Path, refined: Path) -> None:
     """Both evaluate the same policy on the same episodes."""
     assert metrics(refined)["tasks"]["lift_cube"]["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
+
+
+def test_a_demonstration_pays_for_a_refinement(
+    cloned: Path, demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reward model is an episode, over the pretrained encoder; nothing is trained but the policy."""
+    arguments = [*REFINE, f"policy={cloned}", f"demonstration={demos}", "env.views=[front]", "eval_episodes=0"]
+    assert main([*arguments, f"out={tmp_path / 'refined'}"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "refined/progress.jsonl").read_text().splitlines()]
+    assert all(row["num_scores"] == 4 * 4 and row["invalid_rate"] == 0 and row["uncertainty"] > 0 for row in rows)
+    assert main([*arguments, "demonstration_indices=[99]", f"out={tmp_path / 'absent'}"]) == 2
+    assert "episode 99 is not among" in " ".join(capsys.readouterr().err.split())
+    assert main([*arguments, "env.views=[side]", f"out={tmp_path / 'side'}"]) == 2
+    assert "unknown view of the reward model" in " ".join(capsys.readouterr().err.split())
 
 
 def test_imitation_uses_the_demonstrations_of_the_clone_run(

@@ -6,11 +6,12 @@ import pytest
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.potential_fusion import FUSION_KINDS
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.tabletop.envs import EnvConfig
-from embodied_rm.tabletop.refine_policy import GOAL_FUSIONS, RefineCommand, load_reward_model
+from embodied_rm.tabletop.refine_command import GOAL_FUSIONS, RefineCommand, load_reward_model
 
 
 def make_command(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:
@@ -42,3 +43,13 @@ def test_the_model_must_know_the_views(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"unknown view of the reward model .* 'wrist'"):
         load_reward_model(make_command(tmp_path, view="wrist"))
     load_reward_model(make_command(tmp_path, rule="dense", view="wrist"))
+
+
+def test_a_demonstration_and_a_judge_exclude_each_other(tmp_path: Path) -> None:
+    command = {"task": "lift_cube", "policy": tmp_path}
+    with pytest.raises(UserError, match="demonstration= and judge=question both select the reward model"):
+        RefineCommand(**command, demonstration=tmp_path, judge=JudgeConfig(type="question"))
+    with pytest.raises(UserError, match="demonstration_indices needs demonstration="):
+        RefineCommand(**command, demonstration_indices=(1,))
+    with pytest.raises(UserError, match="float16"):
+        RefineCommand(**command, demonstration=tmp_path, precision="float16")

@@ -10,7 +10,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.source import find_index
-from embodied_rm.experiments.in_context import load_videos
+from embodied_rm.experiments.load import load_videos
 from embodied_rm.models.in_context.demonstration_checkpoint import save_demonstration_model
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder

@@ -12,8 +12,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP
 from embodied_rm.data.lab_split import LabSplit
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.in_context import load_videos
-from embodied_rm.experiments.load import load_model_or_judge
+from embodied_rm.experiments.load import load_model_or_judge, load_videos
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL, PairScores, demonstrations, score_pairs
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real_set
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, rows_to_judge

@@ -9,7 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.api.demonstration_reward_model import FLOAT32, check_precision
+from embodied_rm.api.in_context import (
+    DemonstrationKeys,
+    demonstration_digest,
+    matching_stride,
+    open_demonstration_model,
+)
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
@@ -18,18 +23,11 @@ from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate.goal_images import read_goal_episode
-from embodied_rm.experiments.in_context import (
-    demonstration_digest,
-    load_videos,
-    matching_stride,
-    open_demonstration_model,
-)
-from embodied_rm.experiments.load import load_dataset, load_model_or_judge, report_issues
+from embodied_rm.experiments.load import load_dataset, load_model_or_judge, load_videos, report_issues
 from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
-from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
@@ -38,17 +36,13 @@ from embodied_rm.score.score_config import RESUME_IGNORED_KEYS
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreCommand(ScoreConfig):
+class ScoreCommand(DemonstrationKeys, ScoreConfig):
     """Config of `score`."""
 
     data: Path
     checkpoint: Path | None = None
     instruction: str | None = None
     goal_images: tuple[Path, ...] = ()
-    demonstration: Path | None = None
-    demonstration_indices: tuple[int, ...] = (0,)
-    encoder: str = EFFICIENTNET_LITE0.name
-    precision: str = FLOAT32
     report_episodes: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     rerun: bool = False
@@ -61,9 +55,7 @@ class ScoreCommand(ScoreConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_precision(self.precision)
-        if self.demonstration_indices != (0,) and not self.in_context:
-            raise UserError("demonstration_indices needs demonstration=, and neither checkpoint= nor judge=")
+        self.check_demonstration_keys(in_context=self.in_context)
         if self.rerun and find_spec("rerun") is None:
             raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 
@@ -83,8 +75,7 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     open_model, num_gpus = partial(open_scorer, config, source.views), int(config.judge.device.startswith("cuda"))
     score_config, settings = to_base_config(config, ScoreConfig), result_settings(config)
     if config.in_context and config.frame_stride == ScoreConfig.frame_stride:
-        assert config.demonstration is not None
-        stride = matching_stride(config.demonstration, config.demonstration_indices[0], config.features, source)
+        stride = matching_stride(config, config.features, source)
         score_config = replace(score_config, frame_stride=stride)
     results = score_corpus(open_model, source, score_config, run, reporter, settings, num_gpus=num_gpus)
     report_issues(results.issues, reporter)
@@ -135,11 +126,7 @@ def model_name(config: ScoreCommand) -> str:
 def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
     """Open the model, goal images and demonstration; `views` are those of the recordings."""
     if config.in_context:
-        assert config.demonstration is not None
-        demonstrations = (config.demonstration, config.demonstration_indices)
-        return Scorer(
-            model=open_demonstration_model(*demonstrations, config.encoder, config.precision, config.features)
-        )
+        return Scorer(model=open_demonstration_model(config, config.features))
     model, _ = load_model_or_judge(config.checkpoint, config.judge)
     input_spec = model.input_spec
     goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
@@ -153,9 +140,7 @@ def result_settings(config: ScoreCommand) -> dict[str, str]:
     """Return digests of everything that decides the scores, see `score_corpus`."""
     judge = config.judge
     if config.in_context:
-        assert config.demonstration is not None
-        demonstrations = (config.demonstration, config.demonstration_indices)
-        return {"model": demonstration_digest(*demonstrations, config.encoder, config.precision, config.features)}
+        return {"model": demonstration_digest(config, config.features)}
     digest = judge_digest(judge) if judge.type is not None else model_digest(resolve_reward_model(config.checkpoint))
     settings = {"model": digest}
     if config.goal_images:

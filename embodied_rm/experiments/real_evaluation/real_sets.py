@@ -11,7 +11,7 @@ import numpy as np
 
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.experiments.in_context import load_videos
+from embodied_rm.experiments.load import load_videos
 from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode, Frames
