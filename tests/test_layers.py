@@ -41,7 +41,7 @@ ARROWS = {
     "data": BASIC | {"hub_download", "run_folder", "plugins"},
     "metrics": BASIC,
     "rewards": BASIC | {"client", "labels", "plugins"},
-    "models": BASIC | {"checkpoint_io", "hub_download", "labels", "plugins", "client"},
+    "models": BASIC | {"checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
     "rl": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
     | {"client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},

@@ -18,6 +18,8 @@ from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_fro
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import RewardState
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_net
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Episode, RewardOutput, Views
 
@@ -111,10 +113,20 @@ def check_precision(precision: str) -> None:
 
 def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder, precision: str) -> DemonstrationModel:
     """Make the model of demonstrations over an encoder, of 8-bit integers if `precision` is int8."""
-    if precision == FLOAT32 or not episodes:
-        return DemonstrationModel(episodes, encoder)
-    images = np.concatenate([resize_frames(video, encoder.image_size) for e in episodes for video in e.views.values()])
-    return DemonstrationModel(episodes, quantize_encoder(encoder, images))
+    if precision != FLOAT32 and episodes:
+        videos = [resize_frames(video, encoder.image_size) for e in episodes for video in e.views.values()]
+        encoder = quantize_encoder(encoder, np.concatenate(videos))
+    return DemonstrationModel(episodes, encoder, open_direction_net(encoder))
+
+
+def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
+    """Return the nets of the bundled model of real robots; None where they were trained on another encoder."""
+    from embodied_rm.paths import REAL_CHECKPOINT
+
+    if not REAL_CHECKPOINT.is_dir():
+        return None
+    net, digests = load_zero_shot_net(REAL_CHECKPOINT)
+    return net if digests.encoder_sha256 == encoder.weights_sha256 else None
 
 
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embodied_rm.api.demonstration_reward_model import read_thinned
+from embodied_rm.api.demonstration_reward_model import open_direction_net, read_thinned
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
@@ -40,7 +40,7 @@ def main(config: AdaptRealConfig, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("adapt real", {"demonstrations": len(rows), "views": source.views, "encoder": config.encoder})
     tracked = reporter.track(rows, "decode", total=len(rows))
     episodes = [read_thinned(source, row, encoder.image_size, MAX_FRAMES) for row in tracked]
-    model = adapt_demonstrations(episodes, encoder, reporter, config.seed)
+    model = adapt_demonstrations(episodes, encoder, reporter, config.seed, open_direction_net(encoder))
     facts = {"data_sha256": hash_episodes(source, rows), "episodes": len(rows)}
     save_demonstration_model(run.path / CHECKPOINT_DIR, model, facts)
     metrics = {**describe(model, [source.meta[row].length for row in rows]), "seconds": time.monotonic() - start_s}

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from embodied_rm.api.clip_output import done_frames
-from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
+from embodied_rm.api.demonstration_reward_model import DEMONSTRATED, open_direction_net
 from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
@@ -45,9 +45,9 @@ class PairScores:
 
 def score_pairs(real_set: RealSet, encoder: FrozenEncoder, other_tasks: Sequence[Episode]) -> Iterator[PairScores]:
     """Yield the results so far after each demonstration; `other_tasks` are videos of other tasks."""
-    scores = PairScores()
+    scores, direction_net = PairScores(), open_direction_net(encoder)
     for group, demonstration in demonstrations(real_set):
-        model = DemonstrationModel([demonstration], encoder)
+        model = DemonstrationModel([demonstration], encoder, direction_net)
         ends: dict[str, list[tuple[bool, float]]] = {}
         for episode in group:
             if episode is not demonstration:

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 CHANGE_PER_KEYFRAME = 0.15  # change between two keyframes, as a fraction of the mean distance of two frames
 TRANSITION_WIDTH = 1.5  # keyframes per change over which the probability of a transition falls by e
+DRIFT, MAX_DRIFT_KEYFRAMES = 0.5, 2
+"""Log odds per keyframe of the transition at a change whose direction is known, and the keyframes that they add up to.
+"""
 UNIFORM_JUMP_PROB = 0.01  # probability of a transition to any keyframe
 NEIGHBORHOOD = 3  # keyframes whose belief counts as being at the middle one
 
@@ -41,16 +44,22 @@ def keyframe_indices(distances: Tensor, threshold: float) -> list[int]:
     return selected
 
 
-def transition_probs(num_keyframes: Sequence[int]) -> Tensor:
+def transition_probs(num_keyframes: Sequence[int], drift: float = 0.0) -> Tensor:
     """Transition probabilities [S, S] between the keyframes of demonstrations of these lengths.
 
-    Within a demonstration they fall with the distance of two keyframes, the same in both directions: a preference for
-    the forward one would raise the curve without any observation.
+    Within a demonstration they fall with the distance of two keyframes. Without a drift they are the same in both
+    directions: a preference for the forward one would raise the curve without any observation.
+
+    Args:
+        num_keyframes: Number of keyframes of each demonstration.
+        drift: Log odds of a transition per keyframe forward, for up to `MAX_DRIFT_KEYFRAMES`; negative: backward.
     """
     blocks = []
     for count in num_keyframes:
         index = torch.arange(count, dtype=torch.float32)
-        kernel = torch.exp(-(index[None] - index[:, None]).abs() / TRANSITION_WIDTH)
+        ahead = index[None] - index[:, None]
+        drifted = drift * ahead.clamp(-MAX_DRIFT_KEYFRAMES, MAX_DRIFT_KEYFRAMES)
+        kernel = torch.exp(drifted - ahead.abs() / TRANSITION_WIDTH)
         blocks.append(kernel / kernel.sum(dim=1, keepdim=True))
     within = torch.block_diag(*blocks)
     return (1 - UNIFORM_JUMP_PROB) * within + UNIFORM_JUMP_PROB / len(within)

@@ -9,17 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embodied_rm.checkpoint_io import load_tensors, save_tensors
+from embodied_rm.checkpoint_io import add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.in_context.cell_metric import CellMetric
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.direction import DirectionSkill
 from embodied_rm.models.in_context.encoded_demonstration import EncodedDemonstration, EncodedView
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import describe_net_config, parse_net_config
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 
 ARCHITECTURE = "demonstration"
 CELL_TENSORS = ("coarse", "scene", "changed")  # stored in half precision
 METRIC_TENSORS = ("directions", "gains")
+NET_PREFIX = "direction_net"
 
 
 def save_demonstration_model(folder: Path | str, model: DemonstrationModel, metadata: Mapping[str, Any]) -> None:
@@ -31,10 +35,14 @@ def save_demonstration_model(folder: Path | str, model: DemonstrationModel, meta
     for index, demonstration in enumerate(model.demonstrations):
         tensors |= {f"{index}.{name}": tensor for name, tensor in pack_demonstration(demonstration).items()}
     description = [describe_demonstration(demonstration) for demonstration in model.demonstrations]
-    stored = DemonstrationModel(parse_demonstrations(tensors, description), model.encoder)
+    stored = DemonstrationModel(parse_demonstrations(tensors, description), model.encoder, model.direction_net)
+    net = model.direction_net
+    if net is not None:
+        tensors |= add_prefix(NET_PREFIX, net.state_dict())
     manifest = {
         "architecture": ARCHITECTURE,
         "demonstrations": description,
+        "direction_net": None if net is None else describe_net_config(net.config),
         "encoder": {"name": model.encoder.name, "sha256": model.encoder.weights_sha256},
         "facts": dict(metadata),
         MANIFEST_KEY: self_test_values(stored, stored.input_spec),
@@ -53,12 +61,16 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
     try:
         demonstrations = parse_demonstrations(tensors, manifest["demonstrations"])
         name, expected = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        described_net = manifest["direction_net"]
+        net = None if described_net is None else ZeroShotNet(parse_net_config(described_net))
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
+    if net is not None:
+        load_into(net, strip_prefix(NET_PREFIX, tensors), folder)
     encoder = open_frozen_encoder(name)
     if encoder.weights_sha256 != expected:
         raise CheckpointError(f"{folder}: it was made with other weights of {name} than those that are installed")
-    return DemonstrationModel(demonstrations, encoder)
+    return DemonstrationModel(demonstrations, encoder, net)
 
 
 def pack_demonstration(demonstration: EncodedDemonstration) -> dict[str, Tensor]:
@@ -84,6 +96,7 @@ def describe_demonstration(demonstration: EncodedDemonstration) -> dict[str, Any
         "name": demonstration.name,
         "move_threshold": demonstration.move_threshold,
         "frame_weight": demonstration.frame_weight,
+        "skill": demonstration.skill._asdict(),
         "views": [{"name": name, "scene_threshold": view.scene_threshold} for name, view in views],
     }
 
@@ -104,6 +117,7 @@ def parse_demonstrations(
             duration=tensors[f"{index}.duration"],
             move_threshold=float(description["move_threshold"]),
             frame_weight=float(description["frame_weight"]),
+            skill=DirectionSkill(float(description["skill"]["trust"]), float(description["skill"]["variance"])),
         )
         for index, description in enumerate(descriptions)
     ]

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.in_context.alignment import advance_coverage, transition_probs, update_belief
-from embodied_rm.models.in_context.appearance import Appearance, advance_still_scene, make_appearance
+from embodied_rm.models.in_context.alignment import DRIFT, advance_coverage, transition_probs, update_belief
+from embodied_rm.models.in_context.appearance import advance_still_scene, make_appearance
 from embodied_rm.models.in_context.demonstration_state import DemonstrationState
+from embodied_rm.models.in_context.direction import (
+    Transitions,
+    advance_direction,
+    blend_progress,
+    mean_of_seen,
+    mean_skill,
+    net_progress,
+)
 from embodied_rm.models.in_context.encoded_demonstration import (
     CHANGE_WEIGHT,
     SCENE_WEIGHT,
@@ -22,6 +29,13 @@ from embodied_rm.models.in_context.encoded_demonstration import (
 )
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.in_context.success import NEVER, EndEvidence, success_score
+from embodied_rm.models.in_context.visible_frames import (
+    FrameDistances,
+    Movement,
+    VisibleFrames,
+    change_of_cells,
+    change_of_views,
+)
 from embodied_rm.models.reward_model import (
     Capabilities,
     Demonstration,
@@ -32,30 +46,13 @@ from embodied_rm.models.reward_model import (
 )
 from embodied_rm.models.scoring import concat_outputs
 from embodied_rm.models.view_fusion import visible_views
+from embodied_rm.models.zero_shot.progress_gru import GRID, grid_cells
+from embodied_rm.models.zero_shot.tracked_views import blank_views
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.types import BoolArray, Episode, RewardOutput, Views
 
 MAX_DEMONSTRATIONS = 5
 OOD_DISTANCE = 2.0  # distance to the nearest keyframe, in mean distances of two keyframes, of frames that look foreign
-
-
-class VisibleFrames(NamedTuple):
-    """The visible images of N frames: rows of a batch of images, and where each belongs."""
-
-    appearance: Appearance  # of P images
-    row: Tensor  # int64 [P]: the frame of each image
-    view: Tensor  # int64 [P]: its view
-
-    def at(self, t: int) -> VisibleFrames:
-        """Return the images of frame t, as those of the only frame."""
-        chosen = self.row == t
-        return VisibleFrames(self.appearance.select(chosen), self.row[chosen] * 0, self.view[chosen])
-
-
-class Movement(NamedTuple):
-    """What has happened in N frames, bool [N] each."""
-
-    first: Tensor  # the first visible frame of its video
-    moved: Tensor  # the first one, or one that has changed enough since the belief last moved
 
 
 class DemonstrationModel:
@@ -68,13 +65,18 @@ class DemonstrationModel:
     capabilities = Capabilities(serializable_state=True)
 
     def __init__(
-        self, demonstrations: Sequence[Episode | EncodedDemonstration], encoder: FrozenEncoder | None = None
+        self,
+        demonstrations: Sequence[Episode | EncodedDemonstration],
+        encoder: FrozenEncoder | None = None,
+        direction_net: ZeroShotNet | None = None,
     ) -> None:
         """
         Args:
             demonstrations: One to five successful episodes with the same views; progress is that of their annotation,
                 or of elapsed time and change. Those that are encoded already were encoded by the same encoder.
             encoder: The image encoder; None: `efficientnet_lite0`.
+            direction_net: Nets over the same encoder that see whether a video comes forward. They count as far as they
+                order the demonstrations. None: the alignment alone.
 
         Raises:
             UserError: When their number or their views are wrong, or one has failed.
@@ -92,10 +94,13 @@ class DemonstrationModel:
                 )
         opened = self.encoder = open_frozen_encoder() if encoder is None else encoder
         self.demonstrations = [
-            encode_demonstration(item, opened) if isinstance(item, Episode) else item for item in demonstrations
+            encode_demonstration(item, opened, direction_net=direction_net) if isinstance(item, Episode) else item
+            for item in demonstrations
         ]
+        self.direction_net = None if direction_net is None else direction_net.eval()
+        self._skill = mean_skill([d.skill for d in self.demonstrations])
         self._lengths = [len(demonstration) for demonstration in self.demonstrations]
-        self._transitions = transition_probs(self._lengths)
+        self._transitions = Transitions(*(transition_probs(self._lengths, drift) for drift in (0.0, DRIFT, -DRIFT)))
         self._progress = torch.cat([demonstration.progress for demonstration in self.demonstrations])
         self._subtasks = torch.from_numpy(np.concatenate([d.subtasks for d in self.demonstrations]))
         self._prior = torch.cat([d.duration for d in self.demonstrations]) / len(self.demonstrations)
@@ -175,7 +180,8 @@ class DemonstrationModel:
             moved_from=blank,
             scene_from=blank,
             scene=blank,
-            seen=torch.zeros(num_rows, len(self.views), dtype=torch.bool),
+            forward_from=zeros,
+            **blank_views(self.direction_net, num_rows, len(self.views)),
             valid=torch.zeros(num_rows, dtype=torch.bool),
             progress=zeros,
             uncertainty=zeros,
@@ -226,6 +232,9 @@ class DemonstrationModel:
             scene_from=torch.where(fresh, coarse, state.scene_from),
             moved_from=torch.where(fresh, coarse, state.moved_from),
         )
+        if self.direction_net is not None:
+            cells = grid_cells(list(images.appearance.fine), GRID)
+            state = advance_direction(self.direction_net, state, cells, images.row, images.view)
         first = ~state.seen.any(dim=1) & visible.any(dim=1)
         moved = first | (change_of_views(state.moved_from, coarse, visible) > self._move_threshold)
         changed = change_of_cells(state.scene_from, coarse) > self._scene_thresholds
@@ -243,11 +252,14 @@ class DemonstrationModel:
 
     def _align(self, state: DemonstrationState, distances: FrameDistances, movement: Movement) -> DemonstrationState:
         """Move the belief of the rows that have moved, and predict."""
-        predicted = torch.where(movement.first[:, None], state.belief, state.belief @ self._transitions)
+        forward = mean_of_seen(state.forward, state)
+        direction = self._skill.trust * (forward - state.forward_from).clamp(-1, 1)
+        predicted = self._transitions.predict(state.belief, direction)
+        predicted = torch.where(movement.first[:, None], state.belief, predicted)
         log_likelihood = -(self._distance_weights[:, None, None] * distances.total).sum(dim=0)
         belief = update_belief(predicted, log_likelihood)
         coverage = advance_coverage(state.coverage, belief, self._lengths)
-        state = state.update_rows(movement.moved, belief=belief, coverage=coverage)
+        state = state.update_rows(movement.moved, belief=belief, coverage=coverage, forward_from=forward)
         return state.update_rows(state.valid, **self._predict(state, distances))
 
     def _advance_scene(self, state: DemonstrationState, coarse: Tensor) -> Tensor:
@@ -279,16 +291,20 @@ class DemonstrationModel:
         """Fields of the state that are predictions, [N] each."""
         progress = state.belief @ self._progress
         variance = state.belief @ self._progress.square() - progress.square()
+        variance = variance.clamp_min(0)
+        if self.direction_net is not None:
+            progress = blend_progress(progress, variance, net_progress(state), self._skill)
+        progress = progress.clamp(0, 1)
         return {
-            "progress": progress.clamp(0, 1),
-            "uncertainty": variance.clamp_min(0).sqrt(),
-            "success": self._success(state, distances),
+            "progress": progress,
+            "uncertainty": variance.sqrt(),
+            "success": progress * self._end_state(state, distances),
             "subtask": self._subtasks[state.belief.argmax(dim=1)],
             "ood": distances.mean[0].amin(dim=1) / OOD_DISTANCE,
         }
 
-    def _success(self, state: DemonstrationState, distances: FrameDistances) -> Tensor:
-        """Success probability [N]: the largest over the demonstrations."""
+    def _end_state(self, state: DemonstrationState, distances: FrameDistances) -> Tensor:
+        """Probability [N] that the scene is as at the end of a demonstration, the largest over the demonstrations."""
         best = torch.full((len(state),), NEVER)
         changed = distances.mean[2].split(self._lengths, dim=1)
         coverages = state.coverage.split(self._lengths, dim=1)
@@ -301,28 +317,6 @@ class DemonstrationModel:
             )
             best = torch.maximum(best, success_score(evidence))
         return best
-
-
-class FrameDistances(NamedTuple):
-    """Distances [3, N, S] of frames to keyframes: of the frame, the scene and the changed cells."""
-
-    total: Tensor  # summed over the visible views
-    mean: Tensor  # averaged over them
-
-    def at(self, t: int) -> FrameDistances:
-        """Return the distances of frame t, as those of the only frame."""
-        return FrameDistances(self.total[:, t : t + 1], self.mean[:, t : t + 1])
-
-
-def change_of_views(before: Tensor, after: Tensor, visible: Tensor) -> Tensor:
-    """Mean change of the visible views, float [N], between cells [N, V, cells, C]."""
-    change = change_of_cells(before, after) * visible
-    return change.sum(dim=1) / visible.sum(dim=1).clamp_min(1)
-
-
-def change_of_cells(before: Tensor, after: Tensor) -> Tensor:
-    """Mean squared change of the cells of each view, float [N, V], between cells [N, V, cells, C]."""
-    return (after - before).square().sum(dim=3).mean(dim=2)
 
 
 def to_output(state: DemonstrationState) -> RewardOutput:

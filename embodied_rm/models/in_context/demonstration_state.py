@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from embodied_rm.models.tensor_state import TensorState
+from embodied_rm.models.zero_shot.tracked_views import TrackedViews
 from embodied_rm.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemonstrationState(TensorState):
+class DemonstrationState(TrackedViews):
     """The `RewardState` of `DemonstrationModel`, one row per video. Immutable. Shapes: V views, S keyframes."""
 
     belief: Tensor  # probability to be at each keyframe, float [N, S]
@@ -19,7 +19,7 @@ class DemonstrationState(TensorState):
     scene_from: Tensor  # coarse cells of the frame at which the scene was last updated, float [N, V, cells, C]
     moved_from: Tensor  # coarse cells of the frame at which the belief last moved, float [N, V, cells, C]
     scene: Tensor  # scene without what moves, float [N, V, cells, C]
-    seen: Tensor  # bool [N, V]: whether the view has been visible; before that, its cells are meaningless
+    forward_from: Tensor  # how far the video had come forward when the belief last moved, float [N]
     valid: Tensor  # bool [N]: whether the last frame had a visible view
     progress: Tensor  # progress at the last scored frame, float [N]
     uncertainty: Tensor  # standard deviation of that progress, float [N]
@@ -32,7 +32,7 @@ class DemonstrationState(TensorState):
 
     def with_predictions_of(self, other: DemonstrationState) -> DemonstrationState:
         """Return this state, which has perceived a further frame, with the belief and the predictions of another."""
-        names = ("belief", "coverage", "progress", "uncertainty", "success", "subtask", "ood")
+        names = ("belief", "coverage", "forward_from", "progress", "uncertainty", "success", "subtask", "ood")
         return replace(self, **{name: getattr(other, name) for name in names})
 
     def potential(self) -> Array:

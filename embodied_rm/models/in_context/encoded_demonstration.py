@@ -23,8 +23,10 @@ from embodied_rm.models.in_context.appearance import (
     weigh_cells,
 )
 from embodied_rm.models.in_context.cell_metric import CellMetric, identity_metric
+from embodied_rm.models.in_context.direction import NO_SKILL, DirectionSkill, measure_skill
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
 from embodied_rm.models.reward_model import UNKNOWN_SUBTASK
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.types import Array, Episode, IntArray
 
 SCENE_CHANGE = 0.06  # change between two updates of the scene, as a fraction of the mean distance of two frames
@@ -91,6 +93,7 @@ class EncodedDemonstration:
     duration: Tensor  # fraction of the time that each keyframe lasts, float [R] of sum 1
     move_threshold: float  # change of the coarse cells after which a video has moved
     frame_weight: float  # log likelihood per distance of the frame
+    skill: DirectionSkill = NO_SKILL  # of the nets that see whether a video comes forward
 
     def __len__(self) -> int:
         return len(self.progress)
@@ -107,9 +110,18 @@ def demonstration_stride(length: int, max_frames: int = EncodingConfig.max_frame
 
 
 def encode_demonstration(
-    episode: Episode, encoder: FrozenEncoder, config: EncodingConfig = DEFAULT_ENCODING
+    episode: Episode,
+    encoder: FrozenEncoder,
+    config: EncodingConfig = DEFAULT_ENCODING,
+    direction_net: ZeroShotNet | None = None,
 ) -> EncodedDemonstration:
     """Encode a demonstration.
+
+    Args:
+        episode: A success.
+        encoder: The image encoder.
+        config: How finely it is encoded.
+        direction_net: Nets whose skill is measured on it.
 
     Raises:
         UserError: When the episode is marked as failed.
@@ -127,16 +139,23 @@ def encode_demonstration(
         raise DataError(f"{episode.name}: all its frames look alike, so it demonstrates nothing")
     ends = np.append(index[keyframes[1:]], len(episode))
     duration = torch.from_numpy(np.diff(ends, prepend=0)).float()
+    progress = demonstrated_progress(episode, index[keyframes])
+    skill = NO_SKILL
+    if direction_net is not None:
+        progress_of_frames = np.interp(index, index[keyframes], progress).astype(np.float32)
+        levels = [appearance.fine for appearance in frames.values()]
+        skill = measure_skill(direction_net, levels, torch.from_numpy(progress_of_frames))
     return EncodedDemonstration(
         name=episode.name,
         views={
             name: encode_view(appearance, keyframes, config.metrics.get(name)) for name, appearance in frames.items()
         },
-        progress=torch.from_numpy(demonstrated_progress(episode, index[keyframes])),
+        progress=torch.from_numpy(progress),
         subtasks=subtask_of_frames(episode, index[keyframes]),
         duration=duration / duration.sum(),
         move_threshold=threshold,
         frame_weight=config.frame_weight,
+        skill=skill,
     )
 
 

@@ -27,10 +27,11 @@ class EndEvidence(NamedTuple):
 
 
 def success_score(evidence: EndEvidence) -> Tensor:
-    """Probability that the task is done, float [N].
+    """Probability that the scene is as at the end of the demonstration, and was brought there, float [N].
 
     The first factor is the end state: near the end, and nearer than to the start. The second one is the way: a video
-    that shows the end from its first frame on, or runs backward, has not done the task.
+    that shows the end from its first frame on, or runs backward, has not done the task. `DemonstrationModel` multiplies
+    both by the progress: a cube that is grasped looks lifted to the camera at the wrist.
     """
     nearer = (evidence.to_start.clamp_min(1e-6) / evidence.to_end.clamp_min(1e-6)).log()
     at_end = torch.sigmoid(DISTANCE_SLOPE * (END_DISTANCE - evidence.to_end) + RATIO_SLOPE * nearer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError
@@ -25,7 +25,7 @@ def save_zero_shot_model(folder: Path | str, model: ZeroShotModel, metadata: Map
     """Save a model as a checkpoint folder, with a JSON object about it. The encoders are not stored."""
     manifest = {
         "architecture": ARCHITECTURE,
-        "net": asdict(model.net.config) | {k: getattr(model.net.config, k)._asdict() for k in ("success", "relevance")},
+        "net": describe_net_config(model.net.config),
         "encoder": {"name": model.encoder.name, "sha256": model.encoder.weights_sha256},
         "text_encoder": {"sha256": model.text.weights_sha256},
         "facts": dict(metadata),
@@ -41,25 +41,49 @@ def load_zero_shot_model(folder: Path | str) -> ZeroShotModel:
         CheckpointError: When the checkpoint is damaged or of another kind; when an encoder is absent, or has other
             weights than those that the model was trained on.
     """
-    tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    try:
-        net = ZeroShotNet(_parse_config(manifest["net"]))
-        encoder_name, encoder_sha256 = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
-        text_sha256 = manifest["text_encoder"]["sha256"]
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({error!r})") from None
-    load_into(net, tensors, folder)
-    encoder, text = open_frozen_encoder(encoder_name), open_sentence_encoder()
+    net, digests = load_zero_shot_net(folder)
+    encoder, text = open_frozen_encoder(digests.encoder_name), open_sentence_encoder()
     for name, found, expected in (
-        (encoder_name, encoder.weights_sha256, encoder_sha256),
-        ("minilm", text.weights_sha256, text_sha256),
+        (digests.encoder_name, encoder.weights_sha256, digests.encoder_sha256),
+        ("minilm", text.weights_sha256, digests.text_sha256),
     ):
         if found != expected:
             raise CheckpointError(f"{folder}: it was trained on other weights of {name} than those that are installed")
     return ZeroShotModel(net, encoder, text)
 
 
-def _parse_config(stored: Mapping[str, Any]) -> ZeroShotConfig:
+class EncoderDigests(NamedTuple):
+    """The encoders that a net was trained on."""
+
+    encoder_name: str
+    encoder_sha256: str
+    text_sha256: str
+
+
+def load_zero_shot_net(folder: Path | str) -> tuple[ZeroShotNet, EncoderDigests]:
+    """Load the trained part, in eval mode; its encoders need not be installed.
+
+    Raises:
+        CheckpointError: When the checkpoint is damaged or of another kind.
+    """
+    tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    try:
+        net = ZeroShotNet(parse_net_config(manifest["net"]))
+        encoder = manifest["encoder"]
+        digests = EncoderDigests(str(encoder["name"]), str(encoder["sha256"]), str(manifest["text_encoder"]["sha256"]))
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({error!r})") from None
+    load_into(net, tensors, folder)
+    return net.eval(), digests
+
+
+def describe_net_config(config: ZeroShotConfig) -> dict[str, Any]:
+    """Return the JSON object of a config."""
+    return asdict(config) | {name: getattr(config, name)._asdict() for name in ("success", "relevance")}
+
+
+def parse_net_config(stored: Mapping[str, Any]) -> ZeroShotConfig:
+    """Return the config of such an object; `KeyError`, `TypeError` or `ValueError` where it is incomplete."""
     readouts = {
         name: Readout(float(stored[name]["bias"]), tuple(map(float, stored[name]["slopes"])))
         for name in ("success", "relevance")

@@ -24,9 +24,10 @@ from embodied_rm.models.reward_model import (
 from embodied_rm.models.scoring import concat_outputs
 from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.models.zero_shot import progress_gru, sentence_match
-from embodied_rm.models.zero_shot.progress_filter import FilterState, advance_filter, start_filter, success_features
-from embodied_rm.models.zero_shot.progress_gru import FrameCells, grid_cells
+from embodied_rm.models.zero_shot.progress_filter import FilterState, success_features
+from embodied_rm.models.zero_shot.progress_gru import grid_cells
 from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder, SentenceTokens
+from embodied_rm.models.zero_shot.tracked_views import advance_views, blank_views
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.models.zero_shot.zero_shot_state import ZeroShotState
 from embodied_rm.types import BoolArray, RewardOutput, Views
@@ -63,7 +64,6 @@ class ZeroShotModel:
             text: The sentence encoder that it was trained on.
         """
         self.net, self.encoder, self.text = net.eval(), encoder, text
-        self._channels = net.config.gru.channels
 
     def with_cache(self) -> ZeroShotModel:
         """Return a model of the same nets that encodes each image once."""
@@ -119,24 +119,16 @@ class ZeroShotModel:
             raise UserError(f"the video started with {state.seen.shape[1]} views, and goes on with {len(views.names)}")
 
     def _empty_state(self, num_views: int, instructions: Sequence[str]) -> ZeroShotState:
-        sentences, N = self.text.encode(instructions), len(instructions)
-        cells = torch.zeros(N, num_views, progress_gru.GRID**2, self._channels)
-        per_view, per_row = torch.zeros(N, num_views), torch.zeros(N)
+        sentences, per_row = self.text.encode(instructions), torch.zeros(len(instructions))
         return ZeroShotState(
             tokens=sentences.vectors,
             token_mask=sentences.mask,
-            first=cells,
-            last=cells,
-            hidden=torch.zeros(N, num_views, self.net.state_width),
-            logit=per_view,
-            climb=per_view,
-            disagreement=per_view,
-            match=per_view,
-            seen=per_view.bool(),
+            match=torch.zeros(len(instructions), num_views),
             valid=per_row.bool(),
             progress=per_row,
             uncertainty=per_row,
             success=per_row,
+            **blank_views(self.net, len(instructions), num_views),
         )
 
     def _encode(self, state: ZeroShotState, views: Views, visible: BoolArray) -> EncodedFrames:
@@ -155,51 +147,21 @@ class ZeroShotModel:
     @torch.inference_mode()
     def _advance(self, state: ZeroShotState, frames: EncodedFrames, visible: BoolArray) -> ZeroShotState:
         """Advance the rows by one frame, and predict."""
-        at = frames.row, frames.view
-        fresh = ~state.seen[at]
-        state = self._start_views(state, frames, fresh)
-        change = (frames.cells - state.last[at]).square().sum(dim=2).mean(dim=1)
-        moved = fresh | (change > self.net.config.move_threshold)
-        state = self._move_views(state, frames, moved, fresh)
-        state = replace(state, valid=torch.from_numpy(visible.any(axis=1)))
-        return self._predict(state)
+        row, view = frames.row, frames.view
+        sentence = SentenceTokens(state.tokens[row], state.token_mask[row]).mean()
+        state = self._match_views(state, frames, ~state.seen[row, view])
+        state = advance_views(self.net, state, frames.cells, row, view, sentence)
+        seen = state.seen | torch.from_numpy(visible)
+        return self._predict(replace(state, seen=seen, valid=torch.from_numpy(visible.any(axis=1))))
 
-    def _start_views(self, state: ZeroShotState, frames: EncodedFrames, fresh: Tensor) -> ZeroShotState:
-        """Take the images of views that are seen for the first time."""
+    def _match_views(self, state: ZeroShotState, frames: EncodedFrames, fresh: Tensor) -> ZeroShotState:
+        """Match the sentence with the images of views that are seen for the first time."""
         if not fresh.any():
             return state
         assert frames.match_cells is not None
         row, view = frames.row[fresh], frames.view[fresh]
         match = self.net.match(state.tokens[row], state.token_mask[row], frames.match_cells[fresh])
-        cells, seen = frames.cells[fresh], torch.ones_like(row, dtype=torch.bool)
-        return replace(
-            state,
-            first=state.first.index_put((row, view), cells),
-            last=state.last.index_put((row, view), cells),
-            match=state.match.index_put((row, view), match),
-            seen=state.seen.index_put((row, view), seen),
-        )
-
-    def _move_views(self, state: ZeroShotState, frames: EncodedFrames, moved: Tensor, fresh: Tensor) -> ZeroShotState:
-        """Advance the nets and the curves of the views whose image is new."""
-        if not moved.any():
-            return state
-        at = frames.row[moved], frames.view[moved]
-        cells = FrameCells(frames.cells[moved], state.last[at], state.first[at])
-        sentence = SentenceTokens(state.tokens[at[0]], state.token_mask[at[0]]).mean()
-        predicted, hidden = self.net.step(cells, sentence, state.hidden[at])
-        started = start_filter(predicted.progress_logit)
-        before = FilterState(state.logit[at], state.climb[at])
-        advanced = advance_filter(before, predicted.progress_logit, predicted.direction)
-        curve = [torch.where(fresh[moved], a, b) for a, b in zip(started, advanced, strict=True)]
-        return replace(
-            state,
-            last=state.last.index_put(at, cells.current),
-            hidden=state.hidden.index_put(at, hidden),
-            logit=state.logit.index_put(at, curve[0]),
-            climb=state.climb.index_put(at, curve[1]),
-            disagreement=state.disagreement.index_put(at, predicted.disagreement),
-        )
+        return replace(state, match=state.match.index_put((row, view), match))
 
     def _predict(self, state: ZeroShotState) -> ZeroShotState:
         """Predict the rows that have a visible view, from the average of the views seen so far."""

@@ -20,6 +20,7 @@ from embodied_rm.models.in_context.encoded_demonstration import (
     encode_frames,
 )
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.run_folder import Reporter
 from embodied_rm.training.video_augment import augment_video
 from embodied_rm.types import Episode, Frames
@@ -34,7 +35,11 @@ COPY_STRIDE = 2  # every n-th encoded frame is copied
 
 
 def adapt_demonstrations(
-    episodes: Sequence[Episode], encoder: FrozenEncoder, reporter: Reporter, seed: int = 0
+    episodes: Sequence[Episode],
+    encoder: FrozenEncoder,
+    reporter: Reporter,
+    seed: int = 0,
+    direction_net: ZeroShotNet | None = None,
 ) -> DemonstrationModel:
     """Make the model of one to five demonstrations with a metric that is learned from copies of each.
 
@@ -45,17 +50,18 @@ def adapt_demonstrations(
         encoder: The image encoder.
         reporter: Shows progress.
         seed: Of the crops and colors.
+        direction_net: See `DemonstrationModel`.
 
     Raises:
         UserError: As `DemonstrationModel`.
         DataError: When a demonstration shows nothing that changes.
     """
-    encoded = [adapt_demonstration(episode, encoder, reporter, seed) for episode in episodes]
-    return DemonstrationModel(encoded, encoder)
+    encoded = [adapt_demonstration(episode, encoder, reporter, seed, direction_net) for episode in episodes]
+    return DemonstrationModel(encoded, encoder, direction_net)
 
 
 def adapt_demonstration(
-    episode: Episode, encoder: FrozenEncoder, reporter: Reporter, seed: int
+    episode: Episode, encoder: FrozenEncoder, reporter: Reporter, seed: int, direction_net: ZeroShotNet | None = None
 ) -> EncodedDemonstration:
     """Encode a demonstration, with the learned metric of each of its views and the weight of its frames."""
     caching = CachingEncoder(encoder)
@@ -70,7 +76,7 @@ def adapt_demonstration(
         frame_weight=WEIGHT_AND_NOISE / max(noise, MIN_NOISE),
         metrics=metrics,
     )
-    return encode_demonstration(episode, caching, config)
+    return encode_demonstration(episode, caching, config, direction_net)
 
 
 def encode_copies(frames: Frames, encoder: FrozenEncoder, seed: int) -> Tensor:

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from real_videos import bridge, encoder
 
+from embodied_rm.api.demonstration_reward_model import open_direction_net
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.experiments.real_evaluation.video_cases import blacken, freeze_middle, freeze_start, reverse
+from embodied_rm.experiments.real_evaluation.video_cases import (
+    blacken,
+    freeze_middle,
+    freeze_start,
+    reverse,
+)
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.scoring import score_episodes
@@ -18,9 +24,10 @@ from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 DEMONSTRATION, ROLLOUT, FAILURE = "drawer_gcbc_success", "drawer_ddpm_success", "drawer_act_fail"
 
 
-@pytest.fixture(scope="module")
-def model() -> DemonstrationModel:
-    return DemonstrationModel([bridge(DEMONSTRATION)], encoder())
+@pytest.fixture(scope="module", params=[False, True], ids=["alignment alone", "with direction nets"])
+def model(request: pytest.FixtureRequest) -> DemonstrationModel:
+    net = open_direction_net(encoder()) if request.param else None
+    return DemonstrationModel([bridge(DEMONSTRATION)], encoder(), net)
 
 
 def views_of(episode: Episode) -> Views:
@@ -46,7 +53,9 @@ def test_another_policy_is_ordered_forward_and_backward(model):
 
 def test_success_is_the_end_state_after_the_way(model):
     rollout = bridge(ROLLOUT)
-    assert score(model, rollout).success[-1] > 0.8
+    output = score(model, rollout)
+    assert output.success[-1] > 0.5
+    assert (output.success <= output.progress).all(), "an end state that is not at the end of the way is half a success"
     assert score(model, bridge(FAILURE)).success.max() < 0.3
     for make in (freeze_start, freeze_middle, reverse, blacken):
         assert score(model, with_frames(rollout, make)).success.max() < 0.5, make.__name__
@@ -121,10 +130,10 @@ def test_annotated_progress_and_subtasks_are_those_of_the_video(model):
 
 
 def test_several_demonstrations_are_one_model(model):
-    both = DemonstrationModel([bridge(DEMONSTRATION), bridge("drawer_act_success")], encoder())
+    both = DemonstrationModel([bridge(DEMONSTRATION), bridge("drawer_act_success")], encoder(), model.direction_net)
     output = score(both, bridge(ROLLOUT))
     assert voc(output.progress) > 0.9
-    assert output.success[-1] >= score(model, bridge(ROLLOUT)).success[-1] - 0.05
+    assert output.success[-1] > 0.5
 
 
 def test_a_state_survives_a_file_and_rows_can_be_replaced(model):

@@ -1,0 +1,83 @@
+"""`TrackedViews`: what the recurrent nets carry per view from frame to frame, and their advance by one frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from embodied_rm.models.tensor_state import TensorState
+from embodied_rm.models.zero_shot.progress_filter import FilterState, advance_filter, start_filter
+from embodied_rm.models.zero_shot.progress_gru import GRID, FrameCells
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedViews(TensorState):
+    """V views of N videos. Entries of a view that was never visible are meaningless."""
+
+    first_cells: Tensor  # cells of the first frame, float [N, V, cells, C]
+    last_cells: Tensor  # cells of the last frame that was new, float [N, V, cells, C]
+    hidden: Tensor  # recurrent state, float [N, V, D]
+    logit: Tensor  # of the potential, float [N, V]
+    climb: Tensor  # see `FilterState`, float [N, V]
+    forward: Tensor  # sum of the directions of all changes, float [N, V]: how far the video has come forward
+    disagreement: Tensor  # of the members about the progress, float [N, V]
+    seen: Tensor  # bool [N, V]: whether the view has been visible
+
+
+S = TypeVar("S", bound=TrackedViews)
+
+
+def blank_views(net: ZeroShotNet | None, num_rows: int, num_views: int) -> dict[str, Tensor]:
+    """Return the fields of `TrackedViews` before the first frame; without a net, cells and states have no entries."""
+    channels, width = (0, 0) if net is None else (net.config.gru.channels, net.state_width)
+    cells, per_view = torch.zeros(num_rows, num_views, GRID**2, channels), torch.zeros(num_rows, num_views)
+    return {
+        "first_cells": cells,
+        "last_cells": cells,
+        "hidden": torch.zeros(num_rows, num_views, width),
+        **dict.fromkeys(("logit", "climb", "forward", "disagreement"), per_view),
+        "seen": per_view.bool(),
+    }
+
+
+def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: Tensor, sentence: Tensor) -> S:
+    """Advance the views whose image is new: those of a first frame, and those that have changed enough.
+
+    Args:
+        net: The recurrent nets.
+        state: The state after the frame before; `seen` is not changed.
+        cells: Cells of P images, float [P, cells, C].
+        row: Video of each image, int64 [P].
+        view: View of each image, int64 [P].
+        sentence: Sentence vector of each image, float [P, D].
+    """
+    fresh = ~state.seen[row, view]
+    started = {name: getattr(state, name) for name in ("first_cells", "last_cells")}
+    if fresh.any():
+        started = {k: tensor.index_put((row[fresh], view[fresh]), cells[fresh]) for k, tensor in started.items()}
+    change = (cells - started["last_cells"][row, view]).square().sum(dim=2).mean(dim=1)
+    moved = fresh | (change > net.config.move_threshold)
+    if not moved.any():
+        return state
+    at = row[moved], view[moved]
+    frames = FrameCells(cells[moved], started["last_cells"][at], started["first_cells"][at])
+    predicted, hidden = net.step(frames, sentence[moved], state.hidden[at])
+    advanced = advance_filter(
+        FilterState(state.logit[at], state.climb[at]), predicted.progress_logit, predicted.direction
+    )
+    at_start = start_filter(predicted.progress_logit)
+    curve = [torch.where(fresh[moved], a, b) for a, b in zip(at_start, advanced, strict=True)]
+    forward = torch.where(fresh[moved], 0.0, state.forward[at] + predicted.direction)
+    changed: dict[str, Any] = {
+        "last_cells": started["last_cells"].index_put(at, frames.current),
+        "hidden": state.hidden.index_put(at, hidden),
+        "logit": state.logit.index_put(at, curve[0]),
+        "climb": state.climb.index_put(at, curve[1]),
+        "forward": state.forward.index_put(at, forward),
+        "disagreement": state.disagreement.index_put(at, predicted.disagreement),
+    }
+    return replace(state, first_cells=started["first_cells"], **changed)
