@@ -200,15 +200,15 @@ def test_peak_memory_is_bounded_by_the_window(tmp_path: Path) -> None:
     """Peak numpy memory for a dataset of 48 MB, measured by tracemalloc in separate processes."""
     folder = tmp_path / "data"
     with DatasetWriter(folder) as writer:
-        for recorded in episodes(80):
+        for recorded in episodes(20):
             writer.add(recorded)
-    side = 64  # larger than stored: only the size in memory counts
+    side = 128  # larger than stored: only the size in memory counts
     total_bytes = sum(2 * side * side * 3 * meta.length for meta in LeRobotDataset(folder).meta)
     assert total_bytes > 40e6
     peaks = {}
     for cache_gb in ("null", "0.012"):
-        overrides = [f"data={folder}", f"out={tmp_path / cache_gb}", f"frame_cache_gb={cache_gb}", "image_size=[64,64]"]
-        overrides += ["batch_size=4", "frames_per_episode=3", "steps=30"]
+        overrides = [f"data={folder}", f"out={tmp_path / cache_gb}", f"frame_cache_gb={cache_gb}"]
+        overrides += ["image_size=[128,128]", "batch_size=2", "frames_per_episode=3", "steps=8"]
         script = "import json, tracemalloc; from embodied_rm.cli.main import main; tracemalloc.start(); "
         script += f"main({['train', *overrides]!r}); print(json.dumps(tracemalloc.get_traced_memory()[1]))"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
