@@ -22,6 +22,7 @@ from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.models.reward_model import InputSpec
 from embodied_rm.paths import resolve_dataset
 
 FIRST_EPISODE = (0,)
@@ -67,10 +68,10 @@ def demonstration_digest(keys: DemonstrationKeys, features: FeatureMap = DEFAULT
 
 
 def matching_stride(keys: DemonstrationKeys, features: FeatureMap, source: EpisodeSource) -> int:
-    """Return the stride at which videos of a source have the frame rate of the first encoded demonstration."""
+    """Return the stride at which videos of a source have the frame rate of the encoded demonstrations."""
     demonstrations, rows = select_demonstrations(keys, features)
-    stride = demonstration_stride(demonstrations.meta[rows[0]].length)
-    return max(1, round(stride * source.fps / demonstrations.fps))
+    strides = [demonstration_stride(demonstrations.meta[row].length) for row in rows]
+    return InputSpec(frame_rate=demonstrations.fps / min(strides)).frame_stride(source.fps)
 
 
 def select_demonstrations(keys: DemonstrationKeys, features: FeatureMap) -> tuple[EpisodeSource, list[int]]:

@@ -35,7 +35,11 @@ class ModelAndData(NamedTuple):
     source: EpisodeSource
 
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:
-        """Read the episodes as the model needs them. Raises `DataError` if it was trained on the images of one."""
+        """Read every n-th frame of the episodes, at the views, size and rate of the model.
+
+        Raises `DataError` if it was trained on the images of one.
+        """
+        frame_stride *= self.model.input_spec.frame_stride(self.source.fps)
         trained_fingerprints = set(self.facts.get("video_hashes", ()))
         reader = read_episodes_for(self.model.input_spec, self.source, frame_stride=frame_stride)
         episodes = []

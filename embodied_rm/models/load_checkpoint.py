@@ -5,8 +5,8 @@ from pathlib import Path
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.in_context.demonstration_checkpoint import ARCHITECTURE as DEMONSTRATION
-from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
-from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model, stored_frame_rate
+from embodied_rm.models.reward_model import DescribedRewardModel, InputSpec
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import ARCHITECTURE as ZERO_SHOT
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model
 
@@ -29,3 +29,9 @@ def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
     if architecture == DEMONSTRATION:
         return load_demonstration_model(folder)
     return load_progress_net(folder)
+
+
+def checkpoint_frame_stride(folder: Path | str, fps: float) -> int:
+    """As `InputSpec.frame_stride` of the model in a folder, which is not loaded."""
+    is_demonstration = read_manifest(folder)["architecture"] == DEMONSTRATION
+    return InputSpec(frame_rate=stored_frame_rate(folder) if is_demonstration else None).frame_stride(fps)

@@ -50,6 +50,12 @@ class InputSpec:
     """View names that the model knows; it needs at least one of them. None: any view."""
     image_size: tuple[int, int] | None = None
     """Height and width in pixels. None: the recorded size."""
+    frame_rate: float | None = None
+    """Frames per second at which recordings are read for the model. None: all frames."""
+
+    def frame_stride(self, fps: float) -> int:
+        """Return n such that every n-th frame of a recording at `fps` frames per second has the model's rate."""
+        return 1 if self.frame_rate is None else max(1, round(fps / self.frame_rate))
 
     def select_views(self, available: Iterable[str], source: str) -> list[str]:
         """Return the available views that the model knows; `UserError` that names the source if there are none."""

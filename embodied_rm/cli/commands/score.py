@@ -28,6 +28,7 @@ from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
+from embodied_rm.models.load_checkpoint import checkpoint_frame_stride
 from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
@@ -74,9 +75,8 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("score", run_settings(config, source))
     open_model, num_gpus = partial(open_scorer, config, source.views), int(config.judge.device.startswith("cuda"))
     score_config, settings = to_base_config(config, ScoreConfig), result_settings(config)
-    if config.in_context and config.frame_stride == ScoreConfig.frame_stride:
-        stride = matching_stride(config, config.features, source)
-        score_config = replace(score_config, frame_stride=stride)
+    if config.frame_stride == ScoreConfig.frame_stride:
+        score_config = replace(score_config, frame_stride=model_frame_stride(config, source))
     results = score_corpus(open_model, source, score_config, run, reporter, settings, num_gpus=num_gpus)
     report_issues(results.issues, reporter)
     if config.rerun:
@@ -89,6 +89,15 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
     reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"score": metrics})
+
+
+def model_frame_stride(config: ScoreCommand, source: EpisodeSource) -> int:
+    """Return the stride at which the recordings have the frame rate of the model."""
+    if config.in_context:
+        return matching_stride(config, config.features, source)
+    if config.judge.type is not None:
+        return 1
+    return checkpoint_frame_stride(resolve_reward_model(config.checkpoint), source.fps)
 
 
 def choose_bundled_model(config: ScoreCommand, views: Sequence[str], reporter: Reporter) -> ScoreCommand:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embodied_rm.checkpoint_io import add_prefix, load_into, load_tensors, save_tensors, strip_prefix
+from embodied_rm.checkpoint_io import add_prefix, load_into, load_tensors, read_manifest, save_tensors, strip_prefix
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.in_context.cell_metric import CellMetric
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
@@ -73,6 +73,14 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
     return DemonstrationModel(demonstrations, encoder, net)
 
 
+def stored_frame_rate(folder: Path | str) -> float:
+    """Return the frame rate at which recordings are read for the model of a checkpoint, from its manifest alone."""
+    try:
+        return max(float(description["frame_rate"]) for description in read_manifest(folder)["demonstrations"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
+
+
 def pack_demonstration(demonstration: EncodedDemonstration) -> dict[str, Tensor]:
     """Return the tensors of a demonstration, by name."""
     tensors = {
@@ -96,6 +104,7 @@ def describe_demonstration(demonstration: EncodedDemonstration) -> dict[str, Any
         "name": demonstration.name,
         "move_threshold": demonstration.move_threshold,
         "frame_weight": demonstration.frame_weight,
+        "frame_rate": demonstration.frame_rate,
         "skill": demonstration.skill._asdict(),
         "views": [{"name": name, "scene_threshold": view.scene_threshold} for name, view in views],
     }
@@ -117,6 +126,7 @@ def parse_demonstrations(
             duration=tensors[f"{index}.duration"],
             move_threshold=float(description["move_threshold"]),
             frame_weight=float(description["frame_weight"]),
+            frame_rate=float(description["frame_rate"]),
             skill=DirectionSkill(float(description["skill"]["trust"]), float(description["skill"]["variance"])),
         )
         for index, description in enumerate(descriptions)

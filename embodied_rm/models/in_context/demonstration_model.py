@@ -114,7 +114,11 @@ class DemonstrationModel:
     @property
     def input_spec(self) -> InputSpec:
         """The views of the demonstrations, at the encoder's size; any views if the demonstrations have one."""
-        return InputSpec(views=None if len(self.views) == 1 else self.views, image_size=self.encoder.image_size)
+        return InputSpec(
+            views=None if len(self.views) == 1 else self.views,
+            image_size=self.encoder.image_size,
+            frame_rate=max(demonstration.frame_rate for demonstration in self.demonstrations),
+        )
 
     def reset(
         self,

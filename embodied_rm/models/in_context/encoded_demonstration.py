@@ -93,6 +93,7 @@ class EncodedDemonstration:
     duration: Tensor  # fraction of the time that each keyframe lasts, float [R] of sum 1
     move_threshold: float  # change of the coarse cells after which a video has moved
     frame_weight: float  # log likelihood per distance of the frame
+    frame_rate: float  # frames per second of which the keyframes were selected
     skill: DirectionSkill = NO_SKILL  # of the nets that see whether a video comes forward
 
     def __len__(self) -> int:
@@ -129,7 +130,8 @@ def encode_demonstration(
     """
     if episode.success is False:
         raise UserError(f"{episode.name}: a demonstration must succeed; this one is marked as failed")
-    index = np.arange(0, len(episode), demonstration_stride(len(episode), config.max_frames))
+    stride = demonstration_stride(len(episode), config.max_frames)
+    index = np.arange(0, len(episode), stride)
     frames = {name: encode_frames(video[index], encoder) for name, video in episode.views.items()}
     distances = sum(squared_distances(a.coarse, a.coarse) for a in frames.values()) / len(frames)
     assert isinstance(distances, Tensor)
@@ -155,6 +157,7 @@ def encode_demonstration(
         duration=duration / duration.sum(),
         move_threshold=threshold,
         frame_weight=config.frame_weight,
+        frame_rate=episode.fps / stride,
         skill=skill,
     )
 

@@ -17,7 +17,9 @@ from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.load_checkpoint import checkpoint_frame_stride
 from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.training.in_context.adapt_demonstrations import adapt_demonstrations
 from embodied_rm.types import Episode
@@ -48,6 +50,15 @@ def test_a_command_adapts_and_the_api_loads_it(adapted):
     (frames,) = episode.views.values()
     assert voc(model.score(frames).progress) > 0.95
     assert voc(model.score(np.ascontiguousarray(frames[::-1])).progress) < -0.6
+
+
+def test_recordings_are_read_at_the_rate_of_the_demonstration(adapted, tmp_path):
+    """The rollout has 15 frames per second, as the demonstration; at twice its rate, every second frame is scored."""
+    model = load_demonstration_model(adapted / "checkpoint")
+    assert model.input_spec.frame_rate == open_dataset(REAL_DATA / "bridge_rollouts").fps
+    folder = adapted / "checkpoint"
+    assert [checkpoint_frame_stride(folder, fps) for fps in (5.0, 15.0, 30.0, 46.0)] == [1, 1, 2, 3]
+    assert checkpoint_frame_stride(BUNDLED_CHECKPOINT, 30.0) == 1
 
 
 def test_an_altered_manifest_is_refused(adapted, tmp_path):
