@@ -209,7 +209,9 @@ def test_peak_memory_is_bounded_by_the_window(tmp_path: Path) -> None:
     for cache_gb in ("null", "0.012"):
         overrides = [f"data={folder}", f"out={tmp_path / cache_gb}", f"frame_cache_gb={cache_gb}"]
         overrides += ["image_size=[128,128]", "batch_size=2", "frames_per_episode=3", "steps=8"]
-        script = "import json, tracemalloc; from embodied_rm.cli.main import main; tracemalloc.start(); "
+        # Modules are imported before: tracing their memory would take a minute.
+        script = "import json, tracemalloc; import embodied_rm.cli.commands.train; "
+        script += "from embodied_rm.cli.main import main; tracemalloc.start(); "
         script += f"main({['train', *overrides]!r}); print(json.dumps(tracemalloc.get_traced_memory()[1]))"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", script]
