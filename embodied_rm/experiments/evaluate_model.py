@@ -185,7 +185,7 @@ def evaluate_model(
     episodes = loaded.read_episodes(reporter)
     rows, goals = select_goals(config, loaded.model, episodes, data_label)
     predictions = predict_episodes(loaded.model, [episodes[row] for row in rows], goals)
-    other_predictions = similarity_predictions(similarity, source, rows, reporter)
+    other_predictions = similarity_predictions(similarity, source, rows, reporter, loaded.frame_stride)
     metrics: dict[str, Any] = evaluate(loaded.model, episodes, reporter, predictions, other_predictions, rows)
     if len(rows) < len(episodes):
         metrics["episodes"]["skipped_without_goal"] = len(episodes) - len(rows)
@@ -198,7 +198,7 @@ def evaluate_model(
         subtitle=f"{model} on {data_label}; the episodes must be unseen.",
         key_metrics=headline_figures(metrics["reward_model"], metrics["baselines"]),
         episodes=tuple(
-            episode_panel(source, row, predictions_by_row[row])
+            episode_panel(source, row, predictions_by_row[row], loaded.frame_stride)
             for row in select_diverse_rows(source, config.report_episodes)
             if row in predictions_by_row
         ),

@@ -34,12 +34,17 @@ class ModelAndData(NamedTuple):
     facts: Mapping[str, Any]  # metadata of the model's checkpoint; empty for a third-party judge
     source: EpisodeSource
 
+    @property
+    def frame_stride(self) -> int:
+        """Every n-th frame of the episodes is read, so that they have the rate of the model."""
+        return self.model.input_spec.frame_stride(self.source.fps)
+
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:
         """Read every n-th frame of the episodes, at the views, size and rate of the model.
 
         Raises `DataError` if it was trained on the images of one.
         """
-        frame_stride *= self.model.input_spec.frame_stride(self.source.fps)
+        frame_stride *= self.frame_stride
         trained_fingerprints = set(self.facts.get("video_hashes", ()))
         reader = read_episodes_for(self.model.input_spec, self.source, frame_stride=frame_stride)
         episodes = []

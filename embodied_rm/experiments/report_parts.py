@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
+import numpy as np
+
 from embodied_rm.audit import AuditResult
 from embodied_rm.audit.test_set import select_frames
 from embodied_rm.data.source import EpisodeSource, stride_indices
@@ -27,8 +29,13 @@ FIGURE_LABELS = {
 """Metric of `evaluate` -> its label in the report."""
 
 
-def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = None) -> EpisodePanel:
-    """Return the panel of an episode and, if given, of its prediction, thinned to about `MAX_PANEL_FRAMES`."""
+def episode_panel(
+    source: EpisodeSource, row: int, curve: RewardOutput | None = None, frame_stride: int = 1
+) -> EpisodePanel:
+    """Return the panel of an episode and, if given, of its prediction, thinned to about `MAX_PANEL_FRAMES`.
+
+    The prediction is that of every `frame_stride`-th frame and the last one; frames between them keep the last one.
+    """
     steps, length = source.meta[row].subtasks, source.meta[row].length
     # No stride is longer than the shortest subtask, so thinning keeps every subtask.
     stride = min([-(-length // MAX_PANEL_FRAMES), *(step.end - step.start for step in steps)])
@@ -38,7 +45,10 @@ def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = 
     episode = source.episode(row, stride=stride, size=size)
     if episode.progress is None and episode.subtasks:
         episode = replace(episode, progress=true_progress(episode))
-    return EpisodePanel(episode=episode) if curve is None else _predicted_panel(episode, curve, frame_indices)
+    if curve is None:
+        return EpisodePanel(episode=episode)
+    predicted = np.searchsorted(stride_indices(length, frame_stride), frame_indices, side="right") - 1
+    return _predicted_panel(episode, curve, predicted)
 
 
 def audit_panel(outcome: AuditResult) -> EpisodePanel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from real_data import REAL_DATA
 
 import embodied_rm as erm
 from embodied_rm.cli.main import main
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import CheckpointError
 from embodied_rm.labels.hops import true_progress
@@ -59,6 +61,18 @@ def test_recordings_are_read_at_the_rate_of_the_demonstration(adapted, tmp_path)
     folder = adapted / "checkpoint"
     assert [checkpoint_frame_stride(folder, fps) for fps in (5.0, 15.0, 30.0, 46.0)] == [1, 1, 2, 3]
     assert checkpoint_frame_stride(BUNDLED_CHECKPOINT, 30.0) == 1
+
+
+def test_a_recording_at_twice_the_rate_is_evaluated_on_every_second_frame(adapted, tmp_path):
+    """Metrics and report are those of the frames that the model reads, and of the last one."""
+    episode = open_dataset(REAL_DATA / "bridge_rollouts").episode(0, size=(64, 64))
+    with DatasetWriter(tmp_path / "fast") as writer:
+        writer.add(replace(episode, fps=2 * episode.fps, progress=np.linspace(0, 1, len(episode), dtype=np.float32)))
+    args = [f"data={tmp_path / 'fast'}", f"checkpoint={adapted}", f"out={tmp_path / 'run'}"]
+    assert main(["evaluate", *args]) == 0
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert metrics["reward_model"]["mae"] < 0.2
+    assert (tmp_path / "run/report.html").exists()
 
 
 def test_an_altered_manifest_is_refused(adapted, tmp_path):
