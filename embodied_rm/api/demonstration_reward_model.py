@@ -10,6 +10,7 @@ import numpy as np
 
 from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.api.clip_output import ClipOutput, FrameInput
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import lookup
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
@@ -119,14 +120,20 @@ def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder
     return DemonstrationModel(episodes, encoder, open_direction_net(encoder))
 
 
-def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
-    """Return the nets of the bundled model of real robots; None where they were trained on another encoder."""
+def find_direction_checkpoint(encoder: FrozenEncoder) -> Path | None:
+    """Return the bundled model of real robots; None where it was trained on another encoder."""
     from embodied_rm.paths import REAL_CHECKPOINT
 
     if not REAL_CHECKPOINT.is_dir():
         return None
-    net, digests = load_zero_shot_net(REAL_CHECKPOINT)
-    return net if digests.encoder_sha256 == encoder.weights_sha256 else None
+    trained_on = read_manifest(REAL_CHECKPOINT)["encoder"]["sha256"]
+    return REAL_CHECKPOINT if trained_on == encoder.weights_sha256 else None
+
+
+def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
+    """Return the nets of that model; None where there is none."""
+    folder = find_direction_checkpoint(encoder)
+    return None if folder is None else load_zero_shot_net(folder)[0]
 
 
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:

@@ -10,6 +10,7 @@ from embodied_rm.api.demonstration_reward_model import (
     DEMONSTRATED,
     FLOAT32,
     check_precision,
+    find_direction_checkpoint,
     make_demonstration_model,
     read_thinned,
 )
@@ -18,6 +19,7 @@ from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
 from embodied_rm.data.source import EpisodeSource, find_index
 from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import weights_digest
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
@@ -61,9 +63,11 @@ def open_demonstration_model(keys: DemonstrationKeys, features: FeatureMap = DEF
 
 
 def demonstration_digest(keys: DemonstrationKeys, features: FeatureMap = DEFAULT_FEATURE_MAP) -> str:
-    """SHA-256 of the encoder and of the demonstrations."""
-    digests = hash_episodes(*select_demonstrations(keys, features))
-    content = f"{open_frozen_encoder(keys.encoder).weights_sha256} {keys.precision} {digests}"
+    """SHA-256 of the encoder, of the direction nets and of the demonstrations."""
+    digests, encoder = hash_episodes(*select_demonstrations(keys, features)), open_frozen_encoder(keys.encoder)
+    folder = find_direction_checkpoint(encoder)
+    nets = None if folder is None else weights_digest(folder)
+    content = f"{encoder.weights_sha256} {nets} {keys.precision} {digests}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -65,8 +65,7 @@ class RefinementRecipe:
         if self.refine.judge.type is None:
             ignored_keys += ("judge",)
         refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
-        for name in DEMONSTRATION_KEYS:
-            del refine_settings[name]
+        refine_settings = {name: value for name, value in refine_settings.items() if name not in DEMONSTRATION_KEYS}
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
 

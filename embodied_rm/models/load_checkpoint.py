@@ -15,7 +15,7 @@ def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
     """Load a model that predicts.
 
     Args:
-        folder: A checkpoint folder: of `train`, `adapt`, `export` or `train real`.
+        folder: A checkpoint folder: of `train`, `adapt`, `export`, `train real` or `adapt real`.
 
     Returns:
         The model, in eval mode on the CPU.
@@ -33,5 +33,4 @@ def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
 
 def checkpoint_frame_stride(folder: Path | str, fps: float) -> int:
     """As `InputSpec.frame_stride` of the model in a folder, which is not loaded."""
-    is_demonstration = read_manifest(folder)["architecture"] == DEMONSTRATION
-    return InputSpec(frame_rate=stored_frame_rate(folder) if is_demonstration else None).frame_stride(fps)
+    return InputSpec(frame_rate=stored_frame_rate(folder)).frame_stride(fps)

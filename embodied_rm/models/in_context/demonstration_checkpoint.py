@@ -15,7 +15,7 @@ from embodied_rm.models.in_context.cell_metric import CellMetric
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.direction import DirectionSkill
 from embodied_rm.models.in_context.encoded_demonstration import EncodedDemonstration, EncodedView
-from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import describe_net_config, parse_net_config
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
@@ -68,15 +68,17 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
     if net is not None:
         load_into(net, strip_prefix(NET_PREFIX, tensors), folder)
     encoder = open_frozen_encoder(name)
-    if encoder.weights_sha256 != expected:
-        raise CheckpointError(f"{folder}: it was made with other weights of {name} than those that are installed")
+    check_same_weights(folder, name, encoder.weights_sha256, expected)
     return DemonstrationModel(demonstrations, encoder, net)
 
 
-def stored_frame_rate(folder: Path | str) -> float:
-    """Return the frame rate at which recordings are read for the model of a checkpoint, from its manifest alone."""
+def stored_frame_rate(folder: Path | str) -> float | None:
+    """Return `InputSpec.frame_rate` of the model in a checkpoint, which is not loaded; None for other architectures."""
+    manifest = read_manifest(folder)
+    if manifest["architecture"] != ARCHITECTURE:
+        return None
     try:
-        return max(float(description["frame_rate"]) for description in read_manifest(folder)["demonstrations"])
+        return max(float(description["frame_rate"]) for description in manifest["demonstrations"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
 

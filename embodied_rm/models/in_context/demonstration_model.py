@@ -17,7 +17,6 @@ from embodied_rm.models.in_context.direction import (
     Transitions,
     advance_direction,
     blend_progress,
-    mean_of_seen,
     mean_skill,
     net_progress,
 )
@@ -99,6 +98,7 @@ class DemonstrationModel:
         ]
         self.direction_net = None if direction_net is None else direction_net.eval()
         self._skill = mean_skill([d.skill for d in self.demonstrations])
+        self._trusted_net = self.direction_net if self._skill.trust > 0 else None  # without trust it changes nothing
         self._lengths = [len(demonstration) for demonstration in self.demonstrations]
         self._transitions = Transitions(*(transition_probs(self._lengths, drift) for drift in (0.0, DRIFT, -DRIFT)))
         self._progress = torch.cat([demonstration.progress for demonstration in self.demonstrations])
@@ -185,7 +185,7 @@ class DemonstrationModel:
             scene_from=blank,
             scene=blank,
             forward_from=zeros,
-            **blank_views(self.direction_net, num_rows, len(self.views)),
+            **blank_views(self._trusted_net, num_rows, len(self.views)),
             valid=torch.zeros(num_rows, dtype=torch.bool),
             progress=zeros,
             uncertainty=zeros,
@@ -219,7 +219,8 @@ class DemonstrationModel:
         if not len(rows):
             images = np.zeros((1, *self.encoder.image_size, 3), np.uint8)  # encoded for its shape only
         appearance = make_appearance(self.encoder.encode(images)).select(slice(len(rows)))
-        return VisibleFrames(appearance, torch.from_numpy(rows), torch.from_numpy(indices))
+        grid = None if self._trusted_net is None else grid_cells(list(appearance.fine), GRID)
+        return VisibleFrames(appearance, grid, torch.from_numpy(rows), torch.from_numpy(indices))
 
     # Alignment
 
@@ -236,9 +237,9 @@ class DemonstrationModel:
             scene_from=torch.where(fresh, coarse, state.scene_from),
             moved_from=torch.where(fresh, coarse, state.moved_from),
         )
-        if self.direction_net is not None:
-            cells = grid_cells(list(images.appearance.fine), GRID)
-            state = advance_direction(self.direction_net, state, cells, images.row, images.view)
+        if self._trusted_net is not None:
+            assert images.grid is not None
+            state = advance_direction(self._trusted_net, state, images.grid, images.row, images.view)
         first = ~state.seen.any(dim=1) & visible.any(dim=1)
         moved = first | (change_of_views(state.moved_from, coarse, visible) > self._move_threshold)
         changed = change_of_cells(state.scene_from, coarse) > self._scene_thresholds
@@ -256,7 +257,7 @@ class DemonstrationModel:
 
     def _align(self, state: DemonstrationState, distances: FrameDistances, movement: Movement) -> DemonstrationState:
         """Move the belief of the rows that have moved, and predict."""
-        forward = mean_of_seen(state.forward, state)
+        forward = state.mean_of_seen(state.forward)
         direction = self._skill.trust * (forward - state.forward_from).clamp(-1, 1)
         predicted = self._transitions.predict(state.belief, direction)
         predicted = torch.where(movement.first[:, None], state.belief, predicted)
@@ -296,7 +297,7 @@ class DemonstrationModel:
         progress = state.belief @ self._progress
         variance = state.belief @ self._progress.square() - progress.square()
         variance = variance.clamp_min(0)
-        if self.direction_net is not None:
+        if self._trusted_net is not None:
             progress = blend_progress(progress, variance, net_progress(state), self._skill)
         progress = progress.clamp(0, 1)
         return {

@@ -79,12 +79,7 @@ def advance_direction(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, vi
 
 def net_progress(state: TrackedViews) -> Tensor:
     """Progress float [N] by the nets, of the views seen so far."""
-    return torch.sigmoid(mean_of_seen(state.logit, state))
-
-
-def mean_of_seen(values: Tensor, state: TrackedViews) -> Tensor:
-    """Mean of values [N, V] over the views seen so far, float [N]."""
-    return (values * state.seen).sum(dim=1) / state.seen.sum(dim=1).clamp_min(1)
+    return torch.sigmoid(state.mean_of_seen(state.logit))
 
 
 class Transitions(NamedTuple):
@@ -101,6 +96,8 @@ class Transitions(NamedTuple):
             belief: Probabilities [N, S].
             direction: How surely each change was forward (1) or backward (-1), [N].
         """
+        if not direction.any():
+            return belief @ self.steady
         certainty = direction.abs()[:, None]
         directed = torch.where(direction[:, None] > 0, belief @ self.forward, belief @ self.backward)
         return (1 - certainty) * (belief @ self.steady) + certainty * directed

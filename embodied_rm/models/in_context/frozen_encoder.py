@@ -175,6 +175,12 @@ def write_graph(path: Path, graph: bytes) -> None:
         return
 
 
+def check_same_weights(folder: Path | str, name: str, found: str, expected: str) -> None:
+    """Raise `CheckpointError` unless an encoder has the weights, by their SHA-256, that a checkpoint was trained on."""
+    if found != expected:
+        raise CheckpointError(f"{folder}: it was trained on other weights of {name} than those that are installed")
+
+
 @cache
 def open_frozen_encoder(name: str = EFFICIENTNET_LITE0.name) -> FrozenEncoder:
     """Return the encoder of a name, loaded once per process.

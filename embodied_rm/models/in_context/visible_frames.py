@@ -13,13 +13,15 @@ class VisibleFrames(NamedTuple):
     """The visible images of N frames: rows of a batch of images, and where each belongs."""
 
     appearance: Appearance  # of P images
+    grid: Tensor | None  # their cells for the direction nets, float [P, cells, C]; None without such nets
     row: Tensor  # int64 [P]: the frame of each image
     view: Tensor  # int64 [P]: its view
 
     def at(self, t: int) -> VisibleFrames:
         """Return the images of frame t, as those of the only frame."""
         chosen = self.row == t
-        return VisibleFrames(self.appearance.select(chosen), self.row[chosen] * 0, self.view[chosen])
+        grid = None if self.grid is None else self.grid[chosen]
+        return VisibleFrames(self.appearance.select(chosen), grid, self.row[chosen] * 0, self.view[chosen])
 
 
 class Movement(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,10 @@ class TrackedViews(TensorState):
     forward: Tensor  # sum of the directions of all changes, float [N, V]: how far the video has come forward
     disagreement: Tensor  # of the members about the progress, float [N, V]
     seen: Tensor  # bool [N, V]: whether the view has been visible
+
+    def mean_of_seen(self, values: Tensor) -> Tensor:
+        """Mean of values [N, V] over the views seen so far, float [N]."""
+        return (values * self.seen).sum(dim=1) / self.seen.sum(dim=1).clamp_min(1)
 
 
 S = TypeVar("S", bound=TrackedViews)
@@ -56,15 +60,16 @@ def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: 
         sentence: Sentence vector of each image, float [P, D].
     """
     fresh = ~state.seen[row, view]
-    started = {name: getattr(state, name) for name in ("first_cells", "last_cells")}
+    first_cells, last_cells = state.first_cells, state.last_cells
     if fresh.any():
-        started = {k: tensor.index_put((row[fresh], view[fresh]), cells[fresh]) for k, tensor in started.items()}
-    change = (cells - started["last_cells"][row, view]).square().sum(dim=2).mean(dim=1)
+        new = row[fresh], view[fresh]
+        first_cells, last_cells = (memory.index_put(new, cells[fresh]) for memory in (first_cells, last_cells))
+    change = (cells - last_cells[row, view]).square().sum(dim=2).mean(dim=1)
     moved = fresh | (change > net.config.move_threshold)
     if not moved.any():
         return state
     at = row[moved], view[moved]
-    frames = FrameCells(cells[moved], started["last_cells"][at], started["first_cells"][at])
+    frames = FrameCells(cells[moved], last_cells[at], first_cells[at])
     predicted, hidden = net.step(frames, sentence[moved], state.hidden[at])
     advanced = advance_filter(
         FilterState(state.logit[at], state.climb[at]), predicted.progress_logit, predicted.direction
@@ -72,12 +77,13 @@ def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: 
     at_start = start_filter(predicted.progress_logit)
     curve = [torch.where(fresh[moved], a, b) for a, b in zip(at_start, advanced, strict=True)]
     forward = torch.where(fresh[moved], 0.0, state.forward[at] + predicted.direction)
-    changed: dict[str, Any] = {
-        "last_cells": started["last_cells"].index_put(at, frames.current),
-        "hidden": state.hidden.index_put(at, hidden),
-        "logit": state.logit.index_put(at, curve[0]),
-        "climb": state.climb.index_put(at, curve[1]),
-        "forward": state.forward.index_put(at, forward),
-        "disagreement": state.disagreement.index_put(at, predicted.disagreement),
-    }
-    return replace(state, first_cells=started["first_cells"], **changed)
+    return replace(
+        state,
+        first_cells=first_cells,
+        last_cells=last_cells.index_put(at, frames.current),
+        hidden=state.hidden.index_put(at, hidden),
+        logit=state.logit.index_put(at, curve[0]),
+        climb=state.climb.index_put(at, curve[1]),
+        forward=state.forward.index_put(at, forward),
+        disagreement=state.disagreement.index_put(at, predicted.disagreement),
+    )

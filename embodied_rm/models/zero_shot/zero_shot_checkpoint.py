@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 from embodied_rm.models.zero_shot.progress_filter import Readout
 from embodied_rm.models.zero_shot.progress_gru import ProgressGruConfig
@@ -43,12 +43,8 @@ def load_zero_shot_model(folder: Path | str) -> ZeroShotModel:
     """
     net, digests = load_zero_shot_net(folder)
     encoder, text = open_frozen_encoder(digests.encoder_name), open_sentence_encoder()
-    for name, found, expected in (
-        (digests.encoder_name, encoder.weights_sha256, digests.encoder_sha256),
-        ("minilm", text.weights_sha256, digests.text_sha256),
-    ):
-        if found != expected:
-            raise CheckpointError(f"{folder}: it was trained on other weights of {name} than those that are installed")
+    check_same_weights(folder, digests.encoder_name, encoder.weights_sha256, digests.encoder_sha256)
+    check_same_weights(folder, "minilm", text.weights_sha256, digests.text_sha256)
     return ZeroShotModel(net, encoder, text)
 
 

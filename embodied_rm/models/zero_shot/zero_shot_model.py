@@ -165,9 +165,8 @@ class ZeroShotModel:
 
     def _predict(self, state: ZeroShotState) -> ZeroShotState:
         """Predict the rows that have a visible view, from the average of the views seen so far."""
-        config, count = self.net.config, state.seen.sum(dim=1).clamp_min(1)
-        per_view = (state.logit, state.climb, state.disagreement)
-        logit, climb, disagreement = ((values * state.seen).sum(dim=1) / count for values in per_view)
+        config = self.net.config
+        logit, climb, disagreement = map(state.mean_of_seen, (state.logit, state.climb, state.disagreement))
         match = state.match.masked_fill(~state.seen, -torch.inf).amax(dim=1).clamp_min(-1e6)
         relevance = torch.sigmoid(config.relevance.logit(match))
         potential = torch.sigmoid(logit)

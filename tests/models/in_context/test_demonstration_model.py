@@ -6,16 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from real_videos import bridge, encoder
+from real_videos import bridge, encoder, with_frames
 
 from embodied_rm.api.demonstration_reward_model import open_direction_net
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.experiments.real_evaluation.video_cases import (
-    blacken,
-    freeze_middle,
-    freeze_start,
-    reverse,
-)
+from embodied_rm.experiments.real_evaluation.video_cases import blacken, freeze_middle, freeze_start, reverse
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.scoring import score_episodes
@@ -34,10 +29,6 @@ def views_of(episode: Episode) -> Views:
     return Views(names=tuple(episode.views), frames=np.stack(list(episode.views.values()), axis=1))
 
 
-def with_frames(episode: Episode, make) -> Episode:
-    return replace(episode, views={name: make(frames) for name, frames in episode.views.items()})
-
-
 def score(model: DemonstrationModel, episode: Episode) -> RewardOutput:
     return score_episodes(model, [episode])[0]
 
@@ -54,7 +45,7 @@ def test_another_policy_is_ordered_forward_and_backward(model):
 def test_success_is_the_end_state_after_the_way(model):
     rollout = bridge(ROLLOUT)
     output = score(model, rollout)
-    assert output.success[-1] > 0.5
+    assert output.success[-1] > 0.7
     assert (output.success <= output.progress).all(), "an end state that is not at the end of the way is half a success"
     assert score(model, bridge(FAILURE)).success.max() < 0.3
     for make in (freeze_start, freeze_middle, reverse, blacken):
@@ -133,7 +124,7 @@ def test_several_demonstrations_are_one_model(model):
     both = DemonstrationModel([bridge(DEMONSTRATION), bridge("drawer_act_success")], encoder(), model.direction_net)
     output = score(both, bridge(ROLLOUT))
     assert voc(output.progress) > 0.9
-    assert output.success[-1] > 0.5
+    assert output.success[-1] >= score(model, bridge(ROLLOUT)).success[-1] - 0.1
 
 
 def test_a_state_survives_a_file_and_rows_can_be_replaced(model):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from real_videos import bridge, encoder
+from real_videos import bridge, encoder, with_frames
 
 from embodied_rm.api.demonstration_reward_model import open_direction_net
+from embodied_rm.experiments.real_evaluation.video_cases import reverse
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.alignment import DRIFT, transition_probs
 from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model, save_demonstration_model
@@ -17,15 +16,9 @@ from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.direction import NO_SKILL, DirectionSkill, Transitions, blend_progress, mean_skill
 from embodied_rm.models.in_context.encoded_demonstration import encode_demonstration
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.types import Episode
 
 DEMONSTRATION = "pnp_crl_success"
 TRANSITIONS = Transitions(*(transition_probs([7, 5], drift) for drift in (0.0, DRIFT, -DRIFT)))
-
-
-def reverse(episode: Episode) -> Episode:
-    views = {name: np.ascontiguousarray(video[::-1]) for name, video in episode.views.items()}
-    return replace(episode, views=views)
 
 
 def test_directed_transitions_are_probabilities_and_mirror_each_other():
@@ -63,7 +56,9 @@ def test_a_demonstration_that_the_nets_order_wrongly_gives_no_trust():
     """Pick and place run backward is a demonstration whose order the nets deny."""
     net = open_direction_net(encoder())
     assert encode_demonstration(bridge(DEMONSTRATION), encoder(), direction_net=net).skill.trust > 0.9
-    assert encode_demonstration(reverse(bridge(DEMONSTRATION)), encoder(), direction_net=net).skill.trust == 0
+    assert (
+        encode_demonstration(with_frames(bridge(DEMONSTRATION), reverse), encoder(), direction_net=net).skill.trust == 0
+    )
     assert encode_demonstration(bridge(DEMONSTRATION), encoder()).skill == NO_SKILL
 
 
@@ -71,7 +66,7 @@ def test_the_nets_help_with_a_reversed_video_and_survive_a_file(tmp_path):
     """The arm of this demonstration ends elsewhere, so the alignment does not find the start of the reversed video."""
     alone = DemonstrationModel([bridge("drawer_ddpm_success")], encoder())
     helped = DemonstrationModel([bridge("drawer_ddpm_success")], encoder(), open_direction_net(encoder()))
-    backward = reverse(bridge("drawer_gcbc_success"))
+    backward = with_frames(bridge("drawer_gcbc_success"), reverse)
     curves = [score_episodes(model, [backward])[0].progress for model in (alone, helped)]
     assert voc(curves[1]) < voc(curves[0]) - 0.1
     save_demonstration_model(tmp_path, helped, {})

@@ -54,7 +54,7 @@ def test_a_command_adapts_and_the_api_loads_it(adapted):
     assert voc(model.score(np.ascontiguousarray(frames[::-1])).progress) < -0.6
 
 
-def test_recordings_are_read_at_the_rate_of_the_demonstration(adapted, tmp_path):
+def test_recordings_are_read_at_the_rate_of_the_demonstration(adapted):
     """The rollout has 15 frames per second, as the demonstration; at twice its rate, every second frame is scored."""
     model = load_demonstration_model(adapted / "checkpoint")
     assert model.input_spec.frame_rate == open_dataset(REAL_DATA / "bridge_rollouts").fps
