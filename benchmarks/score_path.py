@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -69,8 +69,8 @@ def find_functions(call: Callable[[], object]) -> list[Function]:
     return list(passed)
 
 
-def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+def find_score_path() -> list[Function]:
+    """Return the functions that frames pass from an mp4 to the progress of the bundled model."""
     model = embodied_rm.load_reward_model()
     view = (model.input_spec.views or ("front",))[0]
     shape = (NUM_FRAMES, IMAGE_SIDE_PX, IMAGE_SIDE_PX, 3)
@@ -83,11 +83,19 @@ def main() -> None:
             model.score(episode.views, episode.instruction)
 
         score_video()
-        functions = find_functions(score_video)
-    num_files = len({file for file, _ in functions})
+        return find_functions(score_video)
+
+
+def count_files(functions: Sequence[Function]) -> int:
+    return len({file for file, _ in functions})
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    functions = find_score_path()
     for file, name in functions:
         logging.info("%s: %s", file, name)
-    logging.info("%d files, at most %d", num_files, MAX_FILES)
+    logging.info("%d files, at most %d", count_files(functions), MAX_FILES)
     logging.info("%d functions, at most %d", len(functions), MAX_FUNCTIONS)
 
 

@@ -128,7 +128,7 @@ class BaseRewardModel(Generic[M]):
 
     def _resize(self, episode: Episode) -> Episode:
         """The episode with the views that the model knows, at its image size."""
-        views, size = self.input_spec.select_views(episode.views, episode.name), self.input_spec.image_size
+        views, size = self.input_spec.select_views(tuple(episode.views), episode.name), self.input_spec.image_size
         if size is None:
             return replace(episode, views={name: episode.views[name] for name in views})
         return resize_episode(episode, views, size)

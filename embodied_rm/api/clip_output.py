@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
-from embodied_rm.types import BoolArray, Episode, Frames, RewardOutput
+from embodied_rm.types import BoolArray, Episode, RewardOutput
 
 CLIP_FPS = 1.0
 """Frame rate of an array of frames. No model uses it."""
@@ -41,18 +40,13 @@ def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str
             f"the model knows the views {', '.join(known_views or ())}, got {', '.join(map(str, frames))}: name your "
             "cameras as the model does, or train a model on your own with embodied_rm.train"
         )
-    views = {name: check_frames(name, array) for name, array in frames.items()}
+    views = {name: np.asarray(array) for name, array in frames.items()}
+    for name, array in views.items():
+        if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or not len(array):
+            raise UserError(
+                f"frames of view {name!r} must be uint8 [T, H, W, 3] with T >= 1, got {array.dtype} {list(array.shape)}"
+            )
     return Episode(name="clip", views=views, instruction=instruction, fps=CLIP_FPS)
-
-
-def check_frames(name: str, frames: Any) -> Frames:
-    """Return the frames of a view as an array uint8 [T, H, W, 3]; raise `UserError` for anything else."""
-    array = np.asarray(frames)
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or not len(array):
-        raise UserError(
-            f"frames of view {name!r} must be uint8 [T, H, W, 3] with T >= 1, got {array.dtype} {list(array.shape)}"
-        )
-    return array
 
 
 def done_frames(output: RewardOutput, threshold: float, patience: int) -> BoolArray:

@@ -59,13 +59,16 @@ class BaseDataset(ABC):
         meta = self.meta[index]
         frame_indices = stride_indices(meta.length, stride)
         names = select_views(views, self.views, meta.name)
+        subtasks, columns = meta.subtasks, self.columns(index)
+        if stride > 1:
+            subtasks, columns = resample_subtasks(subtasks, frame_indices), columns.select(frame_indices)
         return Episode(
             name=meta.name,
             views={view: self._read_view(index, view, frame_indices, size) for view in names},
             instruction=meta.instruction,
             fps=self.frame_rate(index) / stride,
-            subtasks=resample_subtasks(meta.subtasks, frame_indices),
+            subtasks=subtasks,
             success=meta.success,
             metadata=meta.metadata,
-            **vars(self.columns(index).select(frame_indices)),
+            **vars(columns),
         )

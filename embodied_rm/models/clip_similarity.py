@@ -105,14 +105,14 @@ class ClipSimilarity:
         reference: Demonstration | None = None,
     ) -> SimilarityState:
         """Start N episodes. First frames, goal images and references are not used."""
-        check_reset(views, instructions)
+        check_reset(len(views), instructions)
         last_value = np.zeros(len(views), np.float32)
         return SimilarityState(goal_embedding=self.encode_text(instructions), last_value=last_value)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SimilarityState]:
         """Score one new frame set per row; a row without a present view is invalid and carries its last value."""
         assert isinstance(state, SimilarityState) and isinstance(views.frames, np.ndarray)
-        check_step(state, views)
+        check_step(len(state), len(views))
         shape = views.frames.shape[:2]
         present = np.ones(shape, bool) if views.present is None else views.present
         value, valid = state.last_value.copy(), np.logical_or.reduce(present, axis=1)

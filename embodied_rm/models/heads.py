@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.models.ood import EmbeddingDistribution, ood_score
+from embodied_rm.models.ood import EmbeddingDistribution
 
 MIN_EXPECTED_ERROR = 0.005
 """Smallest expected error, in progress: with an expected error of 0 any observed error has infinite loss."""
@@ -59,12 +59,13 @@ class Heads(nn.Module):
         `anchors` [A, N, width]: embeddings of the previous frame, the first frame and, if given, the goal.
         """
         first = anchors[1]
+        unknown_ood = torch.full_like(current[..., 0], torch.nan)
         return HeadOutputs(
             self.hop(anchors, current),
             self.expected_error(first, current),
             self.success_logit(first, current),
             self.subtask_logits(first, current),
-            ood_score(self.distribution, current),
+            unknown_ood if self.distribution is None else self.distribution(current),
         )
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:

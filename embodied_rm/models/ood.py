@@ -51,11 +51,6 @@ class EmbeddingDistribution(nn.Module):
         return distribution
 
 
-def ood_score(distribution: EmbeddingDistribution | None, embeddings: Tensor) -> Tensor:
-    """OOD score [...] of embeddings [..., width]; NaN without a distribution."""
-    return torch.full_like(embeddings[..., 0], torch.nan) if distribution is None else distribution(embeddings)
-
-
 def inflate_uncertainty(uncertainty: Array, score: Array, typical_score: float | None) -> Array:
     """Enlarge the uncertainty float32 [N] of unusual frames, to at most 1; NaN scores change nothing.
 

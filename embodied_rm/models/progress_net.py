@@ -162,7 +162,7 @@ class ProgressNet(nn.Module):
         `UserError` if lengths differ, a view is unknown, a goal or a keyframe has no visible view, or the fusion needs
         goals or references and there are none.
         """
-        check_reset(views, instructions, goal, reference)
+        check_reset(len(views), instructions, goal, reference)
         self._check_anchors(goal, reference)
         with inference_context(self):
             instruction = self.embed_instructions(instructions)
@@ -229,10 +229,11 @@ class ProgressNet(nn.Module):
         starts at this frame. `UserError` if the lengths differ or a view is unknown to the model.
         """
         assert isinstance(state, ProgressNetState)
-        check_step(state, views)
+        check_step(len(state), len(views))
         with inference_context(self):
             embedding, leave_one_out, visible = self._embed_views(views, state.instruction)
-            state = state.start_rows(embedding, self._leave_one_out(leave_one_out, embedding), visible)
+            if not state.has_observation.all():
+                state = state.start_rows(embedding, self._leave_one_out(leave_one_out, embedding), visible)
             alignment = self._align(state, embedding)
             goals = () if state.goal_embedding is None else (state.goal_embedding,)
             anchors = [state.previous_embedding, state.first_embedding, *goals]
@@ -317,13 +318,11 @@ class ProgressNet(nn.Module):
 
     def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
         """Embeddings [L, N, width] of the frames of `images`, once per mask of views."""
-        return self.embed(self._encode_images(images), *images.indices(instruction.device), instruction, masked_views)
-
-    def _encode_images(self, images: ImageBatch) -> Tensor:
-        device = self.view_embedding.device
+        device = instruction.device
         chunks = (images[i : i + IMAGES_PER_CHUNK] for i in range(0, max(len(images), 1), IMAGES_PER_CHUNK))
-        features = [self.encoder.encode_image(self.encoder.preprocess(chunk.pixels().to(device))) for chunk in chunks]
-        return features[0] if len(features) == 1 else torch.cat(features)
+        maps = [self.encoder.encode_image(self.encoder.preprocess(chunk.pixels().to(device))) for chunk in chunks]
+        features = maps[0] if len(maps) == 1 else torch.cat(maps)
+        return self.embed(features, *images.indices(device), instruction, masked_views)
 
 
 @contextmanager

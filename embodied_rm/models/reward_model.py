@@ -83,21 +83,21 @@ class Capabilities:
 
 
 def check_reset(
-    views: Views, instructions: Sequence[str], goal: Views | None = None, reference: Demonstration | None = None
+    num_envs: int, instructions: Sequence[str], goal: Views | None = None, reference: Demonstration | None = None
 ) -> None:
     """Raise `UserError` unless `RewardModel.reset` has one instruction (goal, reference) per environment."""
     batches = {"instruction": instructions, "goal": goal, "reference": reference}
     counts = {name: len(batch) for name, batch in batches.items() if batch is not None}
-    if any(count != len(views) for count in counts.values()):
+    if any(count != num_envs for count in counts.values()):
         given = ", ".join(f"{count} {name}s" for name, count in counts.items())
         label = " and ".join(counts)
-        raise UserError(f"reset needs one {label} per environment: got views of {len(views)}, {given}")
+        raise UserError(f"reset needs one {label} per environment: got views of {num_envs}, {given}")
 
 
-def check_step(state: RewardState, views: Views) -> None:
-    """Raise `UserError` unless the views are those of as many environments as the state."""
-    if len(views) != len(state):
-        raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
+def check_step(num_rows: int, num_envs: int) -> None:
+    """Raise `UserError` unless the views are those of as many environments as the state has rows."""
+    if num_envs != num_rows:
+        raise UserError(f"step needs views of {num_rows} environments, got {num_envs}")
 
 
 def make_plain_output(progress: Array, valid: BoolArray, success: Array) -> RewardOutput:

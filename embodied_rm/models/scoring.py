@@ -40,16 +40,14 @@ def score_episodes(
     group_keys = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(group_keys, key=lambda i: (str(group_keys[i]), -len(episodes[i])))
     curves: dict[int, RewardOutput] = {}
-    # A model with a progress of its own at the first frame aligns whole tasks, which have no subgoals.
-    is_whole = isinstance(model, SubgoalRewardModel | ScoresFirstFrame)
-    subgoal_model = model if is_whole else SubgoalRewardModel(model)
+    model = with_subgoals(model, [episode.instruction for episode in episodes])
     for _, group in groupby(order, key=lambda i: group_keys[i]):
         members = list(group)
         for start in range(0, len(members), MAX_BATCH_EPISODES):
             batch = members[start : start + MAX_BATCH_EPISODES]
             goal_views = None if goals is None else views_at([goals[i] for i in batch], -1)
             reference = None if references is None else stack_demonstrations([references[i] for i in batch])
-            outputs = _score_batch(subgoal_model, [episodes[i] for i in batch], goal_views, reference)
+            outputs = _score_batch(model, [episodes[i] for i in batch], goal_views, reference)
             curves.update(zip(batch, outputs, strict=True))
     return [curves[i] for i in range(len(episodes))]
 
@@ -60,7 +58,8 @@ def _score_batch(
     """Score episodes with the same views, ordered from the longest to the shortest."""
     lengths = np.array([len(episode) for episode in episodes])
     assert (np.diff(lengths) <= 0).all()
-    state = reset_model(model, views_at(episodes, 0), [episode.instruction for episode in episodes], goal, reference)
+    instructions = [episode.instruction for episode in episodes]
+    state = model.reset(views_at(episodes, 0), instructions, goal, **reference_argument(reference))
     curves = [_initial_outputs(len(episode)) for episode in episodes]
     if isinstance(model, ScoresFirstFrame):
         _set_rows(curves, np.arange(len(episodes)), 0, model.first_output(state))
@@ -93,8 +92,7 @@ def score_video(
     """
     if isinstance(model, VideoRewardModel):
         return model.score_video(instruction, blocks)
-    if SUBGOAL_SEPARATOR in instruction and not isinstance(model, ScoresFirstFrame):
-        model = SubgoalRewardModel(model)
+    model = with_subgoals(model, [instruction])
     goal_views = None if goal is None else views_at([goal], -1)
     demonstration = None if reference is None else stack_demonstrations([reference])
     outputs: list[RewardOutput] = []
@@ -102,7 +100,8 @@ def score_video(
     for views in blocks:
         rows = np.arange(len(views))
         if state is None:
-            state = reset_model(model, views.select(rows[:1]), [instruction], goal_views, demonstration)
+            first_views, reference_kwargs = views.select(rows[:1]), reference_argument(demonstration)
+            state = model.reset(first_views, [instruction], goal_views, **reference_kwargs)
             outputs.append(model.first_output(state) if isinstance(model, ScoresFirstFrame) else _initial_outputs(1))
             rows = rows[1:]
         if len(rows):
@@ -111,13 +110,20 @@ def score_video(
     return concat_outputs(outputs)
 
 
-def reset_model(
-    model: RewardModel, views: Views, instructions: Sequence[str], goal: Views | None, reference: Demonstration | None
-) -> RewardState:
-    """Call `reset`. The reference is passed only where there is one, since a model may lack the parameter."""
-    if reference is None:
-        return model.reset(views, instructions, goal)
-    return model.reset(views, instructions, goal, reference=reference)
+def with_subgoals(model: RewardModel, instructions: Iterable[str]) -> RewardModel:
+    """Return the model, or one that scores one subgoal at a time if an instruction has several.
+
+    A model with a progress of its own at the first frame aligns whole tasks, which have no subgoals.
+    """
+    is_whole = isinstance(model, SubgoalRewardModel | ScoresFirstFrame)
+    if is_whole or not any(SUBGOAL_SEPARATOR in instruction for instruction in instructions):
+        return model
+    return SubgoalRewardModel(model)
+
+
+def reference_argument(reference: Demonstration | None) -> dict[str, Demonstration]:
+    """Return the keyword argument of `reset` for a reference: none without one, as a model may lack the parameter."""
+    return {} if reference is None else {"reference": reference}
 
 
 def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from embodied_rm.models.encoders import small_encoder_config
+from embodied_rm.models.heads import Heads
 from embodied_rm.models.ood import (
     LIMIT_QUANTILE,
     MAX_UNCERTAINTY_FACTOR,
     MIN_SAMPLES,
     EmbeddingDistribution,
     inflate_uncertainty,
-    ood_score,
 )
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Episode, RewardOutput, Views
@@ -60,7 +60,9 @@ def test_score_is_invariant_to_units():
 
 
 def test_score_is_nan_without_a_distribution():
-    assert ood_score(None, sample_embeddings(3, 0)).isnan().all()
+    heads = Heads(DISTRIBUTION.mean.numel(), max_subtasks=1)
+    embeddings = sample_embeddings(3, 0)
+    assert heads(torch.stack([embeddings, embeddings]), embeddings).ood.isnan().all()
     output = RewardOutput(
         progress=np.zeros(2, np.float32),
         valid=np.ones(2, bool),
@@ -102,4 +104,4 @@ def test_calibration_adds_ood_scores_and_keeps_predictions():
     np.testing.assert_allclose(
         outputs[1].uncertainty, inflate_uncertainty(outputs[0].uncertainty, outputs[1].ood, 0.8), rtol=1e-6
     )
-    np.testing.assert_allclose(outputs[1].ood[:2], ood_score(calibrated.heads.distribution, embeddings[:2]), rtol=1e-5)
+    np.testing.assert_allclose(outputs[1].ood[:2], calibrated.heads.distribution(embeddings[:2]), rtol=1e-5)

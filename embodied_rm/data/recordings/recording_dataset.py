@@ -1,7 +1,7 @@
 """Read recordings stored as plain mp4 files."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Mp4Dataset(BaseDataset):
             try:
                 renamed = _rename_views(recording, feature_map)
                 video_infos = _probe_views(renamed, self._decoder)
-                meta.append(_build_meta(renamed, video_infos))
+                meta.append(_build_meta(renamed, len(next(iter(video_infos.values())))))
             except DataError as error:
                 all_issues.append(DataIssue.from_error(error, (recording.name,)))
                 continue
@@ -96,8 +96,8 @@ def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, Video
     return infos
 
 
-def _build_meta(recording: Recording, infos: Mapping[str, VideoInfo]) -> EpisodeMeta:
-    length, subtasks = len(next(iter(infos.values()))), recording.subtasks
+def _build_meta(recording: Recording, length: int) -> EpisodeMeta:
+    subtasks = recording.subtasks
     if isinstance(subtasks, Path):
         subtasks = read_subtasks(subtasks, length)
     else:

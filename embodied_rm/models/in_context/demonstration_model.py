@@ -131,7 +131,7 @@ class DemonstrationModel:
 
         The state holds the prediction for the first frames, see `first_output`.
         """
-        check_reset(views, instructions, goal, reference)
+        check_reset(len(views), instructions, goal, reference)
         state = self._empty_state(len(views))
         return self.step(state, views)[1]
 
@@ -143,7 +143,7 @@ class DemonstrationModel:
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, DemonstrationState]:
         """Score one new frame per row. A row without a visible view is invalid and carries its last prediction."""
         assert isinstance(state, DemonstrationState)
-        check_step(state, views)
+        check_step(len(state), len(views))
         visible = self._visible(views)
         images = self._encode(views, visible)
         state, moved = self._perceive(state, images, torch.from_numpy(visible))

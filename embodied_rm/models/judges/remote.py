@@ -130,7 +130,7 @@ class RemoteRewardModel:
         """Start N episodes at their first frames; `UserError` for a goal or a reference, which no service supports."""
         if goal is not None or reference is not None:
             raise UserError("a remote reward model takes neither goal images nor demonstrations")
-        check_reset(views, instructions)
+        check_reset(len(views), instructions)
         self._end_released()
         leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in instructions]
         env_ids = [lease.env for lease in leases]

@@ -55,7 +55,7 @@ class VlmJudge:
         reference: Demonstration | None = None,
     ) -> JudgeState:
         """Start N episodes at their first frames, without a query."""
-        check_reset(views, instructions, goal)
+        check_reset(len(views), instructions, goal)
         first_frames, view_names = frames_per_env(views), tuple(views.names)
         goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
         fields: dict[str, Any] = {
@@ -72,7 +72,7 @@ class VlmJudge:
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
         """Score one new frame set per row; the queries of all rows are sent together."""
         assert isinstance(state, JudgeState)
-        check_step(state, views)
+        check_step(len(state), len(views))
         rows = zip(state.contexts, self._extract_frames(state, views), strict=True)
         contexts, visible = [context.advance(frame) for context, frame in rows], has_visible_view(views)
         answered = zip(contexts, self._ask_visible(contexts, visible), strict=True)

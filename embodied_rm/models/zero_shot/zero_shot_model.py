@@ -82,7 +82,7 @@ class ZeroShotModel:
         reference: Demonstration | None = None,
     ) -> ZeroShotState:
         """Start N videos at their first frames; the state holds the prediction for them, see `first_output`."""
-        check_reset(views, instructions, goal, reference)
+        check_reset(len(views), instructions, goal, reference)
         return self.step(self._empty_state(len(views.names), instructions), views)[1]
 
     def first_output(self, state: RewardState) -> RewardOutput:
@@ -93,7 +93,7 @@ class ZeroShotModel:
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ZeroShotState]:
         """Score one new frame per row. A row without a visible view is invalid and carries its last prediction."""
         assert isinstance(state, ZeroShotState)
-        check_step(state, views)
+        check_step(len(state), len(views))
         self._check_views(state, views)
         visible = visible_views(views)
         state = self._advance(state, self._encode(state, views, visible), visible)
