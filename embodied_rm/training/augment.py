@@ -20,6 +20,7 @@ IMAGE_AUGMENTATIONS = (
     "color_warp_std",
     "brightness_jitter",
     "goal_image_spoof_prob",
+    "half_cover_prob",
 )
 """Fields of `AugmentConfig` that change images; the others hide views and replace words."""
 
@@ -40,6 +41,9 @@ class AugmentConfig:
     goal_image_spoof_prob: float = 0.0
     """Probability that one of several views shows the goal image from some frame on, like a photograph held before its
     camera."""
+    half_cover_prob: float = 0.0
+    """Probability that the left or the right half of all views is black from some frame on; success is then unknown
+    to an observer, so its target is 0."""
     word_replacement_prob: float = 0.0
     """Probability that a word is replaced, if it does not distinguish goals of its task."""
 
@@ -119,9 +123,17 @@ def spoof_goal_images(
     multi_view = visible.all(dim=1).sum(dim=1) > 1
     rows = (multi_view & (torch.rand(B, generator=generator) < config.goal_image_spoof_prob)).nonzero()[:, 0]
     view = torch.randint(V, (B,), generator=generator)[rows]
-    start_frame = (2 * torch.rand(B, generator=generator) - 1).clamp(min=0) * frame_index.amax(dim=1)
     spoofed = torch.zeros_like(visible)
-    spoofed[rows, :-1, view] = (frame_index >= start_frame[:, None])[rows]
+    spoofed[rows, :-1, view] = draw_late_frames(frame_index, generator)[rows]
     row, timestep, column = spoofed.nonzero(as_tuple=True)
     images[row, timestep, column] = images[row, -1, column]
     return images
+
+
+def draw_late_frames(frame_index: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw the frame per episode from which on images change; return which frames are later, bool [B, M].
+
+    Half of the draws are the first frame, the others before the last.
+    """
+    start_frame = (2 * torch.rand(len(frame_index), generator=generator) - 1).clamp(min=0) * frame_index.amax(dim=1)
+    return frame_index >= start_frame[:, None]

@@ -16,6 +16,7 @@ from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.training.batches import LabeledBatch, LabeledBatchSampler
 from embodied_rm.training.forward import ForwardFn, TrainingImages, augment_batch, microbatch_forwards
+from embodied_rm.training.missing_evidence import cover_halves, discount_success
 from embodied_rm.training.objective import all_loss_terms, sum_loss_terms
 from embodied_rm.training.streaming import StreamingEpisodes
 from embodied_rm.training.train_config import TrainConfig
@@ -94,7 +95,9 @@ def prepare_batch(
     rng = np.random.default_rng([config.seed, step, 0])
     batch = batch_sampler.sample(config.batch_size, config.frames_per_episode, rng, rank_pools, visible_rows)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    return batch, augment_batch(encoder, batch, config.augment, generator)
+    batch = cover_halves(batch, config.augment, generator)
+    images = augment_batch(encoder, batch, config.augment, generator)
+    return discount_success(batch, images.visible.numpy(), rng), images
 
 
 def elapsed_fraction(train_state: TrainState, config: TrainConfig) -> float:

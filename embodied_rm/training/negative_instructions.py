@@ -1,6 +1,7 @@
 """Negative instructions: instructions of other goals than that of an episode."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -41,12 +42,14 @@ class NegativeInstructions:
             (goal, task): [(text, other_task) for text, other_task in self._by_goal[goal] if other_task == task]
             for goal, task in goals
         }
+        self._of_nearest_goals = {(goal, task): self._find_nearest(goal, task, known) for goal, task in goals}
 
     def sample(self, episode: LabeledEpisode, rng: np.random.Generator) -> str | None:
         """Draw a negative instruction; None if no other goal is known.
 
-        A fraction `NO_GOAL_FRACTION` is the negated own instruction or empty. Half of the others are of the same task:
-        they may differ in one word, which is not learned from rare examples.
+        A fraction `NO_GOAL_FRACTION` is the negated own instruction or empty. Half of the others are of the same task,
+        and half of those of the goals that differ in the fewest words: one color among four is not learned from rare
+        examples.
         """
         if episode.recorded_goal is None or not self._by_goal[episode.recorded_goal]:
             return None
@@ -55,6 +58,22 @@ class NegativeInstructions:
                 return ""
             negation = NEGATION_PREFIXES[rng.integers(len(NEGATION_PREFIXES))]
             return negation + self._augmenter.augment(episode.sample_instruction(rng), episode.task, rng)
-        same_task = self._by_goal_and_task[episode.recorded_goal, episode.task]
-        candidates = same_task if same_task and rng.random() < 0.5 else self._by_goal[episode.recorded_goal]
+        key = episode.recorded_goal, episode.task
+        candidates = self._by_goal[episode.recorded_goal]
+        if self._by_goal_and_task[key] and rng.random() < 0.5:
+            candidates = (self._of_nearest_goals if rng.random() < 0.5 else self._by_goal_and_task)[key]
         return self._augmenter.augment(*candidates[rng.integers(len(candidates))], rng)
+
+    def _find_nearest(self, goal: str, task: str, known: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
+        """Return the negative instructions of a goal that are of the nearest goals of its task."""
+        negatives = set(self._by_goal_and_task[goal, task])
+        by_distance: dict[int, list[tuple[str, str]]] = {}
+        for other_goal, other_task, text in known:
+            if other_task == task and (text, other_task) in negatives:
+                by_distance.setdefault(count_different_words(goal, other_goal), []).append((text, other_task))
+        return by_distance[min(by_distance)] if by_distance else []
+
+
+def count_different_words(text: str, other_text: str) -> int:
+    """Return the number of positions at which two texts have different words."""
+    return sum(word != other for word, other in zip_longest(text.split(), other_text.split()))

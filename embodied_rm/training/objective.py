@@ -28,7 +28,8 @@ FULL_WEIGHT_TERMS: tuple[LossTerm, ...] = (
 )  # fmt: skip
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {
     **dict.fromkeys(FULL_WEIGHT_TERMS, 1.0),
-    **dict.fromkeys(("from_goal", "negative_hop", "success_contrast"), 0.5),
+    **dict.fromkeys(("from_goal", "negative_hop"), 0.5),
+    "success_contrast": 1.0,
     "success": 0.3,
     "error_nll": 0.1,
     "subtask": 0.1,

@@ -168,6 +168,20 @@ def test_half_of_a_batch_is_replayed_for_any_number_of_replay_episodes():
     assert len(set(batch.frames[5:, 0, 0, 0, 0, 0].tolist())) == 4, "without replacement"
 
 
+def test_half_of_those_are_of_the_nearest_goals() -> None:
+    goals = ("red left blue right", "red left pink right", "blue left red right", "pink left blue right", "away")
+    episodes = [
+        replace(coded_episode(i, instruction=goal), metadata={"task": "sort", "goal": goal})
+        for i, goal in enumerate(goals)
+    ]
+    batch = LabeledBatchSampler(label(episodes), ("front",)).sample(600, 4, np.random.default_rng(0))
+    negatives = [text for own, text in pairs(batch) if own == goals[0] and text in goals]
+    counts = {goal: negatives.count(goal) / len(negatives) for goal in goals[1:]}
+    # One word differs in two of the goals: a quarter of the draws, and half of the three quarters from all four.
+    expected = {goals[1]: 0.3125, goals[2]: 0.1875, goals[3]: 0.3125, goals[4]: 0.1875}
+    assert counts == pytest.approx(expected, abs=0.06)
+
+
 def test_own_and_negative_instructions_are_augmented_equally():
     metas = [{"task": "lift", "goal": f"lift {color}"} for color in ("red", "blue")]
     data = [

@@ -78,7 +78,7 @@ def reference_objective(outputs: TrainingOutputs, batch: LabeledBatch) -> torch.
         ),
     }
     weights = {"all_pairs": 1.0, "from_first_frame": 1.0, "from_goal": 0.5, "error_nll": 0.1}
-    weights |= {"success": 0.3, "subtask": 0.1, "success_contrast": 0.5}
+    weights |= {"success": 0.3, "subtask": 0.1, "success_contrast": 1.0}
     return losses.weighted_sum(terms, weights)
 
 

@@ -96,6 +96,9 @@ class InsertPeg(Task):
         "take the {color} {thing} and insert it into the board",
         "stick the {color} {thing} into the hole of the board",
         "put the {color} {thing}, not the {other_color} one, into the hole",
+        "fit the {color} {thing} into the board and keep the {other_color} one out",
+        "slide the {color} {thing} into the hole instead of the {other_color} one",
+        "the {other_color} one stays on the table, push the {color} {thing} into the board",
     )
     reversed_instructions = (
         "pull the {color} {thing} out of the hole",

@@ -73,6 +73,9 @@ class SortTwo(PickPlaceTask):
         "clear the table: the {color} {thing} to the {side}, the {other_color} {other_thing} to the other side",
         "put the {color} {thing} in the tray on the {side} and the {other_color} {other_thing} in the other tray",
         "into the {side} tray with the {color} {thing}, into the other with the {other_color} {other_thing}",
+        "{color} {thing}: {side} tray, {other_color} {other_thing}: other tray",
+        "use the {side} tray for the {color} {thing} and the other tray for the {other_color} {other_thing}",
+        "carry the {color} {thing} to the {side} and the {other_color} {other_thing} to the remaining tray",
     )
 
     def goal(self, layout: Layout) -> str:
