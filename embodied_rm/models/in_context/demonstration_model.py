@@ -82,15 +82,8 @@ class DemonstrationModel:
             DataError: When one of them shows nothing.
             CheckpointError: When the encoder's weights are absent.
         """
-        if not 1 <= len(demonstrations) <= MAX_DEMONSTRATIONS:
-            raise UserError(f"1 to {MAX_DEMONSTRATIONS} demonstrations can be aligned with, got {len(demonstrations)}")
+        check_demonstrations(demonstrations)
         self.views = tuple(demonstrations[0].views)
-        for episode in demonstrations:
-            if tuple(episode.views) != self.views:
-                names = ", ".join(episode.views)
-                raise UserError(
-                    f"{episode.name} has the views {names}; the first demonstration has {', '.join(self.views)}"
-                )
         opened = self.encoder = open_frozen_encoder() if encoder is None else encoder
         self.demonstrations = [
             encode_demonstration(item, opened, direction_net=direction_net) if isinstance(item, Episode) else item
@@ -335,3 +328,17 @@ def to_output(state: DemonstrationState) -> RewardOutput:
         uncertainty=np.where(valid, state.uncertainty.numpy(), np.float32(0)),
         ood=np.where(valid, state.ood.numpy(), np.float32(np.nan)),
     )
+
+
+def check_demonstrations(demonstrations: Sequence[Episode | EncodedDemonstration]) -> None:
+    """Raise `UserError` unless there are one to five demonstrations with the same views, none of which has failed."""
+    if not 1 <= len(demonstrations) <= MAX_DEMONSTRATIONS:
+        raise UserError(f"1 to {MAX_DEMONSTRATIONS} demonstrations can be aligned with, got {len(demonstrations)}")
+    views = tuple(demonstrations[0].views)
+    for item in demonstrations:
+        if tuple(item.views) != views:
+            raise UserError(
+                f"{item.name} has the views {', '.join(item.views)}; the first demonstration has {', '.join(views)}"
+            )
+        if isinstance(item, Episode) and item.success is False:
+            raise UserError(f"{item.name}: a demonstration must succeed; this one is marked as failed")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.models.in_context.alignment import CHANGE_PER_KEYFRAME, keyframe_indices, mean_pairwise_distance
 from embodied_rm.models.in_context.appearance import (
@@ -125,11 +125,8 @@ def encode_demonstration(
         direction_net: Nets whose skill is measured on it.
 
     Raises:
-        UserError: When the episode is marked as failed.
         DataError: When no frame differs from the first one.
     """
-    if episode.success is False:
-        raise UserError(f"{episode.name}: a demonstration must succeed; this one is marked as failed")
     stride = demonstration_stride(len(episode), config.max_frames)
     index = np.arange(0, len(episode), stride)
     frames = {name: encode_frames(video[index], encoder) for name, video in episode.views.items()}

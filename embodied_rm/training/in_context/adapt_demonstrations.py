@@ -11,7 +11,7 @@ from torch import Tensor
 from embodied_rm.models.in_context.alignment import mean_pairwise_distance
 from embodied_rm.models.in_context.appearance import squared_distances
 from embodied_rm.models.in_context.cell_metric import learn_cell_metric
-from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.demonstration_model import DemonstrationModel, check_demonstrations
 from embodied_rm.models.in_context.encoded_demonstration import (
     EncodedDemonstration,
     EncodingConfig,
@@ -56,6 +56,7 @@ def adapt_demonstrations(
         UserError: As `DemonstrationModel`.
         DataError: When a demonstration shows nothing that changes.
     """
+    check_demonstrations(episodes)
     encoded = [adapt_demonstration(episode, encoder, reporter, seed, direction_net) for episode in episodes]
     return DemonstrationModel(encoded, encoder, direction_net)
 
@@ -67,7 +68,7 @@ def adapt_demonstration(
     caching = CachingEncoder(encoder)
     views = reporter.track(episode.views.items(), f"adapt to {episode.name}", total=len(episode.views))
     stride = COPY_STRIDE * demonstration_stride(len(episode), MAX_FRAMES)
-    copies = {name: encode_copies(frames[::stride], caching, seed) for name, frames in views}
+    copies = {name: encode_copies(frames[::stride], caching, encoder, seed) for name, frames in views}
     metrics = {name: learn_cell_metric(cells) for name, cells in copies.items()}
     noise = sum(copy_noise(cells) for cells in copies.values()) / len(copies)
     config = EncodingConfig(
@@ -79,10 +80,14 @@ def adapt_demonstration(
     return encode_demonstration(episode, caching, config, direction_net)
 
 
-def encode_copies(frames: Frames, encoder: FrozenEncoder, seed: int) -> Tensor:
-    """Encode a video uint8 [T, H, W, 3] and `NUM_COPIES` augmented copies of it; cells float [copies, T, cells, C]."""
-    copies = [frames, *(augment_video(frames, MIN_CROP, np.random.default_rng([seed, i])) for i in range(NUM_COPIES))]
-    return torch.stack([encode_frames(copy, encoder).coarse for copy in copies])
+def encode_copies(frames: Frames, caching: CachingEncoder, encoder: FrozenEncoder, seed: int) -> Tensor:
+    """Encode a video uint8 [T, H, W, 3] and `NUM_COPIES` augmented copies of it; cells float [copies, T, cells, C].
+
+    The frames are encoded again with the demonstration, and their copies are not.
+    """
+    copies = (augment_video(frames, MIN_CROP, np.random.default_rng([seed, i])) for i in range(NUM_COPIES))
+    cells = [encode_frames(frames, caching).coarse, *(encode_frames(copy, encoder).coarse for copy in copies)]
+    return torch.stack(cells)
 
 
 def copy_noise(copies: Tensor) -> float:

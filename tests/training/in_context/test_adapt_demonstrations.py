@@ -13,7 +13,7 @@ import embodied_rm as erm
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
@@ -93,3 +93,12 @@ def test_adapting_is_repeatable_and_orders_another_episode():
     plain = score_episodes(DemonstrationModel([demonstration], encoder), [other])[0].progress
     truth = true_progress(other)
     assert np.abs(progress[0] - truth).mean() < np.abs(plain - truth).mean() + 0.005
+
+
+def test_wrong_demonstrations_are_told_before_any_image_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, episode = open_frozen_encoder(), bimanual(1)
+    monkeypatch.setattr(type(encoder), "encode", lambda *_: pytest.fail("an image was encoded"))
+    with pytest.raises(UserError, match="a demonstration must succeed"):
+        adapt_demonstrations([episode, replace(episode, success=False)], encoder, NullReporter())
+    with pytest.raises(UserError, match="1 to 5 demonstrations can be aligned with, got 6"):
+        adapt_demonstrations([episode] * 6, encoder, NullReporter())
