@@ -37,13 +37,13 @@ def bce_loss(logit: Tensor, target: Tensor, weight: Tensor | None = None) -> Ten
     return weighted_mean(loss, weight)
 
 
-def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Tensor) -> Tensor:
+def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, own_weight: Tensor, weight: Tensor) -> Tensor:
     """Return the cross-entropy of success at the end of a success, under its own [B] and negative [K, B] instructions.
 
     The term `success` contains the own instruction too. With negatives only, the head would answer "no" everywhere and
-    never learn the instruction. `weight` [K, B]: which negatives are known.
+    never learn the instruction. `own_weight` [B]: whose success is known; `weight` [K, B]: which negatives are known.
     """
-    own_loss = bce_loss(own_logit, torch.ones_like(own_logit), weight.any(dim=0))
+    own_loss = bce_loss(own_logit, torch.ones_like(own_logit), own_weight & weight.any(dim=0))
     return 0.5 * (own_loss + bce_loss(negative_logit, torch.zeros_like(negative_logit), weight))
 
 

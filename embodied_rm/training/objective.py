@@ -134,7 +134,8 @@ class LossContext:
     def success_contrast(self) -> Tensor:
         """Loss of success at the last frame under the own instruction (1) and under negative ones (0)."""
         known, own_logit = torch.from_numpy(self.batch.negatives_known), self.outputs.success_logit[:, 1]
-        return losses.success_contrast_loss(own_logit, self.outputs.negative_success_logit, known)
+        own_known = torch.from_numpy(self.targets.success_known[:, 1])
+        return losses.success_contrast_loss(own_logit, self.outputs.negative_success_logit, own_known, known)
 
     def _off_diagonal_mask(self) -> BoolArray:
         return ~np.eye(self.pair_known.shape[1], dtype=bool)

@@ -60,11 +60,14 @@ def test_fully_masked_term_is_zero_with_zero_gradient():
 def test_contrast_with_equal_logits_has_zero_gradient():
     """Equal logits have no bias towards "no"; separated ones have zero loss."""
     shared = torch.zeros(3, requires_grad=True)
-    success_contrast_loss(shared, shared.expand(2, -1), torch.tensor([[True, True, False]]).expand(2, -1)).backward()
+    last = torch.tensor([True, True, False])
+    success_contrast_loss(shared, shared.expand(2, -1), torch.ones(3, dtype=torch.bool), last.expand(2, -1)).backward()
     assert shared.grad is not None and shared.grad.abs().max() < 1e-7
     separated, known = torch.tensor([20.0, 20.0]), torch.ones(3, 2, dtype=torch.bool)
-    assert success_contrast_loss(separated, -separated.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
-    assert success_contrast_loss(separated, -separated.expand(3, -1), ~known) == 0
+    assert success_contrast_loss(separated, -separated.expand(3, -1), known[0], known) == pytest.approx(0, abs=1e-6)
+    assert success_contrast_loss(separated, -separated.expand(3, -1), known[0], ~known) == 0
+    wrong = success_contrast_loss(-separated, separated.expand(3, -1), ~known[0], known)
+    assert wrong == pytest.approx(0.5 * 20), "an unknown success under the own instruction costs nothing"
 
 
 def test_weighted_sum_rejects_a_term_without_weight():

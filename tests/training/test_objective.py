@@ -74,7 +74,7 @@ def reference_objective(outputs: TrainingOutputs, batch: LabeledBatch) -> torch.
         "success": losses.bce_loss(outputs.success_logit, success, success_known),
         "subtask": losses.subtask_loss(outputs.subtask_logits, torch.from_numpy(targets.subtask)),
         "success_contrast": losses.success_contrast_loss(
-            outputs.success_logit[:, 1], outputs.negative_success_logit, negatives_known
+            outputs.success_logit[:, 1], outputs.negative_success_logit, success_known[:, 1], negatives_known
         ),
     }
     weights = {"all_pairs": 1.0, "from_first_frame": 1.0, "from_goal": 0.5, "error_nll": 0.1}
