@@ -27,8 +27,8 @@ CARD_FILE, METRICS_FILE = "README.md", "card.json"  # the model card, and the me
 
 
 RELEASE_AUGMENT = AugmentConfig(
-    shift=0.1, zoom=0.05, rotation=0.06, color_jitter=0.3,
-    view_dropout_prob=0.25, goal_image_spoof_prob=0.1, word_replacement_prob=0.15,
+    shift=0.1, zoom=0.05, rotation=0.06, color_jitter=0.3, color_warp_std=0.03,
+    view_dropout_prob=0.25, goal_image_spoof_prob=0.1, half_cover_prob=0.1, word_replacement_prob=0.15,
 )  # fmt: skip
 
 

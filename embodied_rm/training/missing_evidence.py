@@ -13,7 +13,7 @@ from embodied_rm.training.augment import AugmentConfig, draw_late_frames
 from embodied_rm.training.batches import LabeledBatch
 from embodied_rm.types import BoolArray
 
-HIDDEN_VIEW_SUCCESS_FRACTION = 0.3
+HIDDEN_VIEW_SUCCESS_FRACTION = 0.5
 """Fraction of the successes that remain targets where a view is hidden."""
 
 
