@@ -95,7 +95,7 @@ def test_adapting_is_repeatable_and_orders_another_episode():
     assert np.abs(progress[0] - truth).mean() < np.abs(plain - truth).mean() + 0.005
 
 
-def test_wrong_demonstrations_are_told_before_any_image_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_demonstrations_are_refused_before_any_image_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, episode = open_frozen_encoder(), bimanual(1)
     monkeypatch.setattr(type(encoder), "encode", lambda *_: pytest.fail("an image was encoded"))
     with pytest.raises(UserError, match="a demonstration must succeed"):
