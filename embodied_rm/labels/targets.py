@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.subtasks import UNLABELED_SUBTASK
 from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
@@ -97,6 +97,12 @@ def make_targets(
 def is_demonstration(episode: Episode) -> bool:
     """Return whether the episode is a demonstration: it is not known to have failed."""
     return episode.success is not False
+
+
+def check_demonstration(episode: Episode) -> None:
+    """Raise `UserError` unless the episode is a demonstration."""
+    if not is_demonstration(episode):
+        raise UserError(f"{episode.name}: a demonstration must succeed; this one is marked as failed")
 
 
 def require_demonstration(episodes: Sequence[Episode], scheme: str) -> None:

@@ -59,13 +59,12 @@ class Heads(nn.Module):
         `anchors` [A, N, width]: embeddings of the previous frame, the first frame and, if given, the goal.
         """
         first = anchors[1]
-        unknown_ood = torch.full_like(current[..., 0], torch.nan)
         return HeadOutputs(
             self.hop(anchors, current),
             self.expected_error(first, current),
             self.success_logit(first, current),
             self.subtask_logits(first, current),
-            unknown_ood if self.distribution is None else self.distribution(current),
+            torch.full_like(current[..., 0], torch.nan) if self.distribution is None else self.distribution(current),
         )
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:

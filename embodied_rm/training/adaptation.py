@@ -7,6 +7,7 @@ from typing import Any
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
 from embodied_rm.errors import UserError
+from embodied_rm.labels.targets import check_demonstration
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
@@ -58,8 +59,7 @@ def adapt(
     """
     if config.lora_rank and not config.train_image_encoder:
         raise UserError("train_image_encoder=false freezes the image tower, which lora_rank trains: set one of them")
-    if demonstrations[0].success is False:
-        raise UserError(f"{demonstrations[0].name}: a demonstration must succeed; this one is marked as failed")
+    check_demonstration(demonstrations[0])
     fresh_net = make_net(demonstrations, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
     if not config.train_image_encoder:

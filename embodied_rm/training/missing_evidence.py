@@ -26,7 +26,7 @@ def cover_halves(batch: LabeledBatch, config: AugmentConfig, generator: torch.Ge
         generator: Of random numbers; none is drawn for probability 0.
 
     Returns:
-        The batch, or a copy if any episode is covered.
+        The batch for probability 0, else one with other images and targets.
     """
     if config.half_cover_prob == 0:
         return batch

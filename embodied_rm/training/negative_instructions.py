@@ -38,11 +38,19 @@ class NegativeInstructions:
             goal: [(text, other_task) for other_goal, other_task, text in known if other_goal not in excluded]
             for goal, excluded in implied_goals.items()
         }
-        self._by_goal_and_task = {
-            (goal, task): [(text, other_task) for text, other_task in self._by_goal[goal] if other_task == task]
-            for goal, task in goals
-        }
-        self._of_nearest_goals = {(goal, task): self._find_nearest(goal, task, known) for goal, task in goals}
+        self._by_goal_and_task: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        self._of_nearest_goals: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for goal, task in goals:
+            excluded = implied_goals[goal]
+            same_task = [
+                (other, text) for other, other_task, text in known if other_task == task and other not in excluded
+            ]
+            distances = {other: count_different_words(goal, other) for other, _ in same_task}
+            nearest = min(distances.values(), default=0)
+            self._by_goal_and_task[goal, task] = [(text, task) for _, text in same_task]
+            self._of_nearest_goals[goal, task] = [
+                (text, task) for other, text in same_task if distances[other] == nearest
+            ]
 
     def sample(self, episode: LabeledEpisode, rng: np.random.Generator) -> str | None:
         """Draw a negative instruction; None if no other goal is known.
@@ -63,15 +71,6 @@ class NegativeInstructions:
         if self._by_goal_and_task[key] and rng.random() < 0.5:
             candidates = (self._of_nearest_goals if rng.random() < 0.5 else self._by_goal_and_task)[key]
         return self._augmenter.augment(*candidates[rng.integers(len(candidates))], rng)
-
-    def _find_nearest(self, goal: str, task: str, known: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
-        """Return the negative instructions of a goal that are of the nearest goals of its task."""
-        negatives = set(self._by_goal_and_task[goal, task])
-        by_distance: dict[int, list[tuple[str, str]]] = {}
-        for other_goal, other_task, text in known:
-            if other_task == task and (text, other_task) in negatives:
-                by_distance.setdefault(count_different_words(goal, other_goal), []).append((text, other_task))
-        return by_distance[min(by_distance)] if by_distance else []
 
 
 def count_different_words(text: str, other_text: str) -> int:

@@ -168,7 +168,7 @@ def test_half_of_a_batch_is_replayed_for_any_number_of_replay_episodes():
     assert len(set(batch.frames[5:, 0, 0, 0, 0, 0].tolist())) == 4, "without replacement"
 
 
-def test_half_of_those_are_of_the_nearest_goals() -> None:
+def test_half_of_the_negatives_of_a_task_are_of_its_nearest_goals() -> None:
     goals = ("red left blue right", "red left pink right", "blue left red right", "pink left blue right", "away")
     episodes = [
         replace(coded_episode(i, instruction=goal), metadata={"task": "sort", "goal": goal})

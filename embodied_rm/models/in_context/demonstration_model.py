@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
+from embodied_rm.labels.targets import check_demonstration
 from embodied_rm.models.in_context.alignment import DRIFT, advance_coverage, transition_probs, update_belief
 from embodied_rm.models.in_context.appearance import advance_still_scene, make_appearance
 from embodied_rm.models.in_context.demonstration_state import DemonstrationState
@@ -340,5 +341,5 @@ def check_demonstrations(demonstrations: Sequence[Episode | EncodedDemonstration
             raise UserError(
                 f"{item.name} has the views {', '.join(item.views)}; the first demonstration has {', '.join(views)}"
             )
-        if isinstance(item, Episode) and item.success is False:
-            raise UserError(f"{item.name}: a demonstration must succeed; this one is marked as failed")
+        if isinstance(item, Episode):
+            check_demonstration(item)

@@ -56,9 +56,8 @@ def test_a_demonstration_that_the_nets_order_wrongly_gives_no_trust():
     """Pick and place run backward is a demonstration whose order the nets deny."""
     net = open_direction_net(encoder())
     assert encode_demonstration(bridge(DEMONSTRATION), encoder(), direction_net=net).skill.trust > 0.9
-    assert (
-        encode_demonstration(with_frames(bridge(DEMONSTRATION), reverse), encoder(), direction_net=net).skill.trust == 0
-    )
+    backward = with_frames(bridge(DEMONSTRATION), reverse)
+    assert encode_demonstration(backward, encoder(), direction_net=net).skill.trust == 0
     assert encode_demonstration(bridge(DEMONSTRATION), encoder()).skill == NO_SKILL
 
 
