@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.training.muon import Muon
 from embodied_rm.training.sharding import distribute_like, full_tensor, local_shard
 
 ARCHITECTURE = "training_state"
@@ -74,7 +75,7 @@ class TrainState:
         self._parameters = [p for _, p in trainable]
         self._optimizers: dict[str, torch.optim.Optimizer] = {
             "adamw": torch.optim.AdamW(param_groups, betas=(0.9, 0.99), fused=True),
-            "muon": torch.optim.Muon(muon_groups, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+            "muon": Muon(muon_groups, weight_decay=weight_decay),
         }
         self.steps = 0
         self.elapsed_s = 0.0
