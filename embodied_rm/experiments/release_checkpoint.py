@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.atomic_file import write_atomic
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.commands import audit, calibrate, train
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError, check_minimum
@@ -45,6 +46,7 @@ class BuildCheckpointConfig:
     num_test_successes: int = 10
     num_test_failures: int = 10
     seed: int = 0
+    init_from: Path | None = None  # checkpoint that training continues from; None: random weights
     clip_baseline: str | None = None
     install_dir: Path | None = None
 
@@ -66,7 +68,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
     collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, collect_config)
     train_metrics = pipeline.run_command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=seen, time_reversal=True, steps=config.steps, batch_size=config.batch_size,
-        seed=config.seed, augment=config.augment, fusion="inverse_variance",
+        seed=config.seed, augment=config.augment, fusion="inverse_variance", init_from=config.init_from,
     ))  # fmt: skip
     num_test: dict[str, Any] = {"num_successes": config.num_test_successes, "num_failures": config.num_test_failures}
     calibration_config = replace(collect_config, **num_test, num_post_success=0, seed=CALIBRATION_SEED)
@@ -92,6 +94,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
         **audit_metrics,
         "seconds": {**pipeline.seconds_by_phase, "total": pipeline.total_seconds},
         "machine": describe_machine(),
+        "init_sha256": None if config.init_from is None else read_manifest(config.init_from)["manifest_sha256"],
     }
     RunFolder(model_folder / CHECKPOINT_DIR).write_json(METRICS_FILE, metrics)
     write_atomic(model_folder / CHECKPOINT_DIR / CARD_FILE, model_card(metrics))

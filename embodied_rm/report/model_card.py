@@ -29,7 +29,7 @@ def model_card(metrics: Mapping[str, Any]) -> str:
     return "\n".join([
         "# Reward model of the tabletop tasks",
         "",
-        "Trained from scratch by `make checkpoint`, which also generated this card.",
+        describe_start(metrics["init_sha256"]),
         "",
         "## Data and training",
         "",
@@ -69,6 +69,16 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "a row above is low. Before any other use, audit it: `embodied-rm audit`.",
         "",
     ])  # fmt: skip
+
+
+def describe_start(init_sha256: str | None) -> str:
+    """Return the sentence on the weights that training started from."""
+    if init_sha256 is None:
+        return "Trained from random weights by `embodied-rm build-checkpoint`, which also generated this card."
+    return (
+        f"Training continued from the checkpoint with the `manifest_sha256` `{init_sha256}`.\n"
+        "`embodied-rm build-checkpoint init_from=` trained it and generated this card."
+    )
 
 
 def _metric_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
