@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 from embodied_rm.types import BoolArray, IntArray
 
@@ -24,7 +24,7 @@ def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     if n_positive == 0 or n_negative == 0:
         return math.nan
-    rank_sum = stats.rankdata(np.asarray(score, dtype=np.float64))[positive].sum()
+    rank_sum = scipy.stats.rankdata(np.asarray(score, dtype=np.float64))[positive].sum()
     return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 MAX_LEVELS = 1000  # largest number of progress levels that `effective_resolution` tries
 MIN_VISITED_FRACTION = 0.5  # fraction of the levels that a curve must visit
@@ -19,7 +19,7 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     assert a.shape == b.shape
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
-    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])
+    return float(np.corrcoef(scipy.stats.rankdata(a), scipy.stats.rankdata(b))[0, 1])
 
 
 def voc(progress: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 from embodied_rm.types import Array
 
@@ -26,7 +26,7 @@ def mean_band(curves: npt.ArrayLike, confidence: float = 0.95) -> tuple[Array, A
     mean = values.mean(axis=0)
     if len(values) < 2:
         return mean, mean, mean
-    half_width = np.float32(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * stats.sem(values, axis=0)
+    half_width = np.float32(scipy.stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * scipy.stats.sem(values, axis=0)
     return mean, np.clip(mean - half_width, 0, 1), np.clip(mean + half_width, 0, 1)
 
 
@@ -38,7 +38,7 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[floa
     differences = np.asarray(first, float) - np.asarray(second, float)
     if len(differences) < 2:
         return float(differences.mean()), float("nan"), float("nan")
-    half_width = stats.t.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
+    half_width = scipy.stats.t.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
     return float(differences.mean()), float(differences.mean() - half_width), float(differences.mean() + half_width)
 
 
@@ -50,7 +50,7 @@ def paired_permutation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     pairs = np.asarray(first, float), np.asarray(second, float)
     if len(pairs[0]) < 2:
         return float("nan")
-    test = stats.permutation_test(
+    test = scipy.stats.permutation_test(
         pairs,
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",
@@ -67,7 +67,7 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     assert 0 <= successes <= n and 0 < confidence < 1
     if n == 0:
         return 0.0, 1.0
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = float(scipy.stats.norm.ppf((1 + confidence) / 2))
     rate = successes / n
     center = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half_width = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))

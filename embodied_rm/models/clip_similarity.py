@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from embodied_rm.models.encoders import resize, token_ids
-from embodied_rm.models.pretrained import load_open_clip
 from embodied_rm.models.reward_model import (
     Capabilities,
     Demonstration,
@@ -67,6 +66,8 @@ class ClipSimilarity:
 
     def __init__(self, source: str, *, baseline: str = BASELINE_TEXT, alpha: float = DEFAULT_ALPHA) -> None:
         """Load the model, see `load_open_clip`; `alpha` in [0, 1] is the strength of the regularization."""
+        from embodied_rm.models.pretrained import load_open_clip  # imports open_clip, which takes seconds
+
         assert 0 <= alpha <= 1
         self.config, clip = load_open_clip(source)
         self.input_spec, self.alpha = InputSpec(image_size=self.config.image_size), alpha

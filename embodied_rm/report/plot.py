@@ -1,16 +1,28 @@
 """Plots that are stored as images."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def make_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches. matplotlib is imported here: not every run plots."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
     """Plot steps per second and memory over the number of environments, as a png."""
-    figure = Figure(figsize=(8, 3.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(8, 3.2)
     speed_axes, memory_axes = figure.subplots(1, 2)
     num_envs = [row["num_envs"] for row in rows]
     for key, label in (("physics_env_steps_per_s", "physics only"), ("env_steps_per_s", "with rendering of all views")):
@@ -33,8 +45,7 @@ def plot_learning_curves(path: Path, tasks: Mapping[str, Mapping[str, Confidence
     """Plot the success of every reward rule over the iterations, one chart per task, as a png."""
     num_columns = min(3, len(tasks))
     num_rows = -(-len(tasks) // num_columns)
-    figure = Figure(figsize=(4 * num_columns, 2.8 * num_rows), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(4 * num_columns, 2.8 * num_rows)
     all_axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axes, (task, rules) in zip(all_axes, tasks.items(), strict=False):
         for rule, (mean, low, high) in rules.items():

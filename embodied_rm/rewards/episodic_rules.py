@@ -1,7 +1,7 @@
 """Reward rules that need a whole rollout, or inputs that are learned from rollouts, named as in their papers."""
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from embodied_rm.rewards.rule_registry import register_reward_rule
 from embodied_rm.rewards.transitions import (
@@ -102,7 +102,7 @@ def nearest_distance(points: FloatArray, others: FloatArray) -> FloatArray:
     """
     all_points = np.concatenate([points, others])
     std = np.maximum(all_points.std(axis=0), 1e-6)
-    return cdist(points / std, others / std).min(axis=1)
+    return scipy.spatial.distance.cdist(points / std, others / std).min(axis=1)
 
 
 def min_max_scale(values: FloatArray) -> FloatArray:

@@ -4,8 +4,6 @@ import io
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource, ImageSize, stride_indices
@@ -23,6 +21,9 @@ def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale:
 
     With the interval scale of a calibrated model, its interval is plotted instead of the uncertainty.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and not every run plots
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     seconds = np.arange(len(prediction)) / fps

@@ -1,23 +1,28 @@
 """Sharding of the towers with FSDP2: each process holds a shard of every weight, gradient and Adam moment.
 
-A block of weights is gathered when it runs. The net on top of the towers is small and replicated.
+A block of weights is gathered when it runs. The net on top of the towers is small and replicated. torch's modules for
+this take a second to import, so only functions that shard import them.
 """
 
+from __future__ import annotations
+
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from embodied_rm.distributed import DistContext
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.training.batches import LabeledBatch
 from embodied_rm.training.forward import ForwardFn, Precision, TrainingImages, TrainingOutputs, training_forward
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 BLOCK_LIST_NAMES = ("blocks", "resblocks", "layers", "layer", "stages")
 """Names of the lists of blocks in towers of timm, open_clip and `transformers`. Blocks run one after the other, so only
@@ -49,7 +54,7 @@ def shard_towers(net: ProgressNet, precision: Precision, group: DistContext) -> 
     net.encoder.clip = copy.deepcopy(full_clip, {id(tensor): tensor for tensor in tensors})
     forward_fn = _shard_net(net, precision, group)
     pairs = list(zip(full_clip.parameters(), net.encoder.clip.parameters(), strict=True))
-    sharded_params = [(full_param, shard) for full_param, shard in pairs if isinstance(shard, DTensor)]
+    sharded_params = [(full_param, shard) for full_param, shard in pairs if is_sharded(shard)]
     for full_param, _ in sharded_params:
         full_param.data = torch.empty(0)
     yield lambda batch, images: TrainingOutputs(**forward_fn(batch, images))
@@ -60,6 +65,9 @@ def shard_towers(net: ProgressNet, precision: Precision, group: DistContext) -> 
 
 def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> ShardedForward:
     """Shard the towers and return the forward module."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     net.encoder.clip.to(memory_format=torch.contiguous_format)  # FSDP supports no other format
     forward_fn = ShardedForward(net, precision)
     towers = net.encoder.clip if net.encoder.config.trainable else net.encoder.clip.visual
@@ -83,18 +91,26 @@ def _block_modules(towers: nn.Module) -> list[nn.Module]:
     return [block for block_list in block_lists for block in block_list]
 
 
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Return whether each process holds a shard of the tensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def local_shard(tensor: Tensor) -> Tensor:
     """Return the shard of this process."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
     """Return the full tensor; all processes must call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def distribute_like(template: Tensor, value: Tensor) -> Tensor:
     """Shard and lay out a full tensor like `template`: the fused optimizer needs equal memory layouts."""
-    if isinstance(template, DTensor):
+    if is_sharded(template):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(value, template.device_mesh, template.placements, src_data_rank=None)
     return torch.empty_like(template).copy_(value)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.training.muon import Muon
-from embodied_rm.training.sharding import distribute_like, full_tensor, local_shard
+from embodied_rm.training.sharding import distribute_like, full_tensor, is_sharded, local_shard
 
 ARCHITECTURE = "training_state"
 TEXT_TOWER_LR_SCALE = 0.1
@@ -36,7 +35,7 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float, group: DistCont
     The norm is computed in float64, so the result does not depend on how gradients are sharded.
     """
     local_grads, sharded_grads = [
-        [local_shard(g) for g in gradients if isinstance(g, DTensor) == is_sharded] for is_sharded in (False, True)
+        [local_shard(g) for g in gradients if is_sharded(g) == sharded] for sharded in (False, True)
     ]
     ordered_grads = (*sharded_grads, *local_grads)
     squared_norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) ** 2 for g in ordered_grads])
@@ -64,8 +63,8 @@ class TrainState:
                 p for name, p in trainable if is_text == is_text_encoder(name) and not is_hidden_matrix(name, p)
             ]
             lr_scale = TEXT_TOWER_LR_SCALE if is_text else 1.0
-            for is_sharded in (False, True):  # the fused optimizer supports no mixture
-                params = [p for p in selected if is_sharded == isinstance(p, DTensor)]
+            for sharded in (False, True):  # the fused optimizer supports no mixture
+                params = [p for p in selected if is_sharded(p) == sharded]
                 param_groups += [
                     {"params": [p for p in params if p.ndim > 1], "weight_decay": weight_decay, "lr_scale": lr_scale},
                     {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0, "lr_scale": lr_scale},
@@ -93,7 +92,7 @@ class TrainState:
                 raise UserError(f"{problem}; learning_rate={learning_rate:g} is too high for these data")
             loss.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        group.all_reduce([g for g in gradients if not isinstance(g, DTensor)])  # FSDP sums sharded ones
+        group.all_reduce([g for g in gradients if not is_sharded(g)])  # FSDP sums sharded ones
         norm = clip_gradients(gradients, 1.0, group)
         for optimizer in self._optimizers.values():
             for param_group in optimizer.param_groups:
@@ -127,7 +126,7 @@ class TrainState:
             changed = sorted(k for k in saved.keys() | settings.keys() if saved.get(k) != settings.get(k))
             raise CheckpointError(f"{folder}: the interrupted run had another configuration: {', '.join(changed)}")
         stored = strip_prefix("module", tensors)
-        shards = {n: t for n, t in self.module.state_dict().items() if isinstance(t, DTensor) and n in stored}
+        shards = {n: t for n, t in self.module.state_dict().items() if is_sharded(t) and n in stored}
         sharded = {name: distribute_like(tensor, stored[name]) for name, tensor in shards.items()}
         load_into(self.module, {**stored, **sharded}, folder)
         for name in self._optimizers:

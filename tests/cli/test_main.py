@@ -248,6 +248,18 @@ def test_help_and_completion_import_nothing_heavy(words: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "HEAVY []", result.stderr
 
 
+def test_commands_import_no_library_that_not_every_run_uses() -> None:
+    """Each of these takes a second or more; a command that needs one imports it when it does."""
+    script = (
+        "import sys; from embodied_rm.cli.main import load_command; "
+        "from embodied_rm.config_files import command_names; "
+        "[load_command(name) for name in command_names()]; "
+        "print(sorted({'open_clip', 'timm', 'transformers', 'sympy', 'matplotlib', 'scipy.stats'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines()[-1:] == ["[]"], result.stderr
+
+
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -c \"from embodied_rm.cli.main import main; main(['tasks'])\" | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
