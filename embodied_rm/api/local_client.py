@@ -7,7 +7,7 @@ import numpy as np
 
 from embodied_rm.client.wire import Frames, RewardPrediction
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import DescribedRewardModel, RewardState
+from embodied_rm.models.reward_model import DescribedRewardModel, RewardState, first_outputs
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.types import Views
 
@@ -45,9 +45,7 @@ class LocalClient:
             self._state = state
         else:
             self._state = self._state.put(np.array(env_ids), state)
-        zeros = np.zeros(len(env_ids), np.float32)
-        valid, subtask, ood = np.ones(len(zeros), np.bool_), np.zeros(len(zeros), np.int64), np.full_like(zeros, np.nan)
-        return RewardPrediction(state.potential(), valid, subtask, zeros, zeros, ood, state=None)
+        return RewardPrediction(**vars(first_outputs(self.model, state)), state=None)
 
     def step(
         self,

@@ -81,14 +81,14 @@ class EpisodeScorer:
         self._episodes = EpisodeReward(num_envs, shaping, shaping.gamma)
 
     def reset(self, rows: RowIndices, instructions: Sequence[str], frames: Frames) -> None:
-        """Open new episodes in these rows at their first frames, with potential 0."""
+        """Open new episodes in these rows at their first frames, with the potential that the model has there."""
         episode_ids = self._num_episodes[rows].tolist()
-        _, handles = episode_handles.reset_episodes(
+        prediction, handles = episode_handles.reset_episodes(
             self._client, rows.tolist(), episode_ids, instructions, frames, keep_state=self._keep_state
         )
         self._num_episodes[rows] += 1
         self._set_handles(rows, handles)
-        self._episodes.reset(rows, np.zeros(len(rows), np.float32))
+        self._episodes.reset(rows, prediction.progress)
 
     def step(
         self,

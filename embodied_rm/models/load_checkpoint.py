@@ -31,6 +31,11 @@ def load_checkpoint(folder: Path | str) -> DescribedRewardModel:
     return load_progress_net(folder)
 
 
+def reads_instruction(folder: Path | str) -> bool:
+    """Return whether the model in a checkpoint folder reads an instruction; one of demonstrations does not."""
+    return bool(read_manifest(folder)["architecture"] != DEMONSTRATION)
+
+
 def checkpoint_frame_stride(folder: Path | str, fps: float) -> int:
     """As `InputSpec.frame_stride` of the model in a folder, which is not loaded."""
     return InputSpec(frame_rate=stored_frame_rate(folder)).frame_stride(fps)

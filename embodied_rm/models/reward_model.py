@@ -215,6 +215,23 @@ class ScoresFirstFrame(Protocol):
         ...
 
 
+def first_outputs(model: RewardModel, state: RewardState) -> RewardOutput:
+    """Return the prediction for the first frames: no progress and no success, unless the model has its own.
+
+    Args:
+        model: The reward model.
+        state: What its `reset` returned for N episodes.
+
+    Returns:
+        The prediction, one row per episode.
+    """
+    if isinstance(model, ScoresFirstFrame):
+        return model.first_output(state)
+    progress, success, uncertainty = np.zeros((3, len(state)), np.float32)
+    valid, subtask = np.ones(len(state), bool), np.zeros(len(state), np.int64)
+    return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
+
+
 @runtime_checkable
 class VideoRewardModel(Protocol):
     """A model that scores complete videos only. It is not causal, so no reward can be computed from it online."""

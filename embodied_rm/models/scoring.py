@@ -16,6 +16,7 @@ from embodied_rm.models.reward_model import (
     ScoresFirstFrame,
     StepsMany,
     VideoRewardModel,
+    first_outputs,
 )
 from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
 from embodied_rm.types import Episode, IntArray, RewardOutput, Views
@@ -60,9 +61,8 @@ def _score_batch(
     assert (np.diff(lengths) <= 0).all()
     instructions = [episode.instruction for episode in episodes]
     state = model.reset(views_at(episodes, 0), instructions, goal, **reference_argument(reference))
-    curves = [_initial_outputs(len(episode)) for episode in episodes]
-    if isinstance(model, ScoresFirstFrame):
-        _set_rows(curves, np.arange(len(episodes)), 0, model.first_output(state))
+    curves = [_empty_output(len(episode)) for episode in episodes]
+    _set_rows(curves, np.arange(len(episodes)), 0, first_outputs(model, state))
     for t in range(1, int(lengths[0])):
         active = np.flatnonzero(lengths > t)
         if len(active) < len(state):
@@ -102,7 +102,7 @@ def score_video(
         if state is None:
             first_views, reference_kwargs = views.select(rows[:1]), reference_argument(demonstration)
             state = model.reset(first_views, [instruction], goal_views, **reference_kwargs)
-            outputs.append(model.first_output(state) if isinstance(model, ScoresFirstFrame) else _initial_outputs(1))
+            outputs.append(first_outputs(model, state))
             rows = rows[1:]
         if len(rows):
             output, state = step_many(model, state, views.select(rows))
@@ -144,10 +144,10 @@ def concat_outputs(outputs: Sequence[RewardOutput]) -> RewardOutput:
     return RewardOutput(**{name: np.concatenate([getattr(o, name) for o in outputs]) for name in vars(outputs[0])})
 
 
-def _initial_outputs(length: int) -> RewardOutput:
-    """Predictions of first frames: no progress, no success."""
-    progress, success, uncertainty = np.zeros((3, length), np.float32)
-    valid, subtask = np.ones(length, bool), np.zeros(length, np.int64)
+def _empty_output(length: int) -> RewardOutput:
+    """Return a prediction whose rows are set later."""
+    progress, success, uncertainty = np.empty((3, length), np.float32)
+    valid, subtask = np.empty(length, bool), np.empty(length, np.int64)
     return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
 
 

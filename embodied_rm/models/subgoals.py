@@ -7,7 +7,14 @@ import numpy as np
 
 from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState
+from embodied_rm.models.reward_model import (
+    Capabilities,
+    Demonstration,
+    RewardModel,
+    RewardState,
+    ScoresFirstFrame,
+    first_outputs,
+)
 from embodied_rm.models.subgoal_state import SubgoalState, object_array
 from embodied_rm.types import IntArray, RewardOutput, Views
 
@@ -44,15 +51,17 @@ class SubgoalRewardModel:
     ) -> SubgoalState:
         """Start N episodes. Goal images of the end of the whole task are passed to each subgoal.
 
-        With demonstrations, which show the whole task, instructions are not split. `UserError` for an empty subgoal,
-        and for the reasons of the model.
+        With demonstrations, which show the whole task, instructions are not split; neither are they for a model that
+        scores first frames, as it scores whole tasks. `UserError` for an empty subgoal, and for the reasons of the
+        model.
         """
-        if reference is None:
+        if reference is None and not isinstance(self.model, ScoresFirstFrame):
             subgoals = [split_subgoals(instruction) for instruction in instructions]
             inner_state = self.model.reset(views, [sentences[0] for sentences in subgoals], goal)
         else:
             subgoals = [(instruction,) for instruction in instructions]
-            inner_state = self.model.reset(views, instructions, goal, reference)
+            reference_kwargs = {} if reference is None else {"reference": reference}
+            inner_state = self.model.reset(views, instructions, goal, **reference_kwargs)
         zeros = np.zeros(len(subgoals), np.int64)
         return SubgoalState(
             states=(inner_state,) * max(map(len, subgoals), default=1),
@@ -63,6 +72,11 @@ class SubgoalRewardModel:
             done_streak=zeros,
             undone_streak=zeros,
         )
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        """Return the prediction for the first frames, from the state that `reset` returned."""
+        assert isinstance(state, SubgoalState)
+        return first_outputs(self.model, state.states[0])
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SubgoalState]:
         """Score one new frame set per row; an invalid frame neither continues nor breaks a streak.

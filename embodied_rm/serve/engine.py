@@ -14,7 +14,7 @@ from safetensors.torch import load as parse_tensors
 
 from embodied_rm.checkpoint_io import to_safetensors
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import RewardState, SerializableState
+from embodied_rm.models.reward_model import RewardState, SerializableState, first_outputs
 from embodied_rm.serve.model_handle import ModelHandle
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.request_queue import RESET, STEP, FairQueue, WorkItem, WorkResult
@@ -121,6 +121,7 @@ class InferenceEngine:
         output: RewardOutput | None = None
         if items[0].kind == RESET:
             state = self._model.reset(concat_views(views), [text for item in items for text in item.instructions])
+            output = first_outputs(self._model, state)
         elif items[0].kind == STEP:
             states = gather_states([row for item in items for row in item.state_rows])
             output, state = self._step_finite(states, concat_views(views))

@@ -19,7 +19,7 @@ from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation
 from embodied_rm.serve.request_queue import RESET, STEP, WorkItem
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeLimits
-from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns, initial_outputs
+from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns
 from embodied_rm.serve.state_store import StateRow
 from embodied_rm.types import Views
 
@@ -89,7 +89,7 @@ class ClipBatch:
 
 async def score_clips(service: RewardService, clips: ClipBatch, deadline: float) -> OutputColumns:
     """Score every frame from its past alone. Returns arrays [N, T]. Raises `RequestError`."""
-    outputs, state_rows = [initial_outputs(len(clips))], list[StateRow]()
+    outputs, state_rows = list[OutputColumns](), list[StateRow]()
     for t in range(clips.frames.shape[1]):
         item = WorkItem(
             client_id=clips.client_id,
@@ -102,8 +102,8 @@ async def score_clips(service: RewardService, clips: ClipBatch, deadline: float)
         )
         result = await service.engine.submit(item)
         state_rows = [(result.state_batch.state, result.first_row + row) for row in range(len(clips))]
-        if result.output is not None:
-            outputs.append(service.to_output_columns(result.output))
+        assert result.output is not None
+        outputs.append(service.to_output_columns(result.output))
     return {name: np.stack([columns[name] for columns in outputs], axis=1) for name in outputs[0]}
 
 

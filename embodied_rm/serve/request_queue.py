@@ -21,7 +21,7 @@ class WorkResult:
 
     state_batch: StateBatch  # state of the whole batch
     first_row: int  # first row of the item within the batch
-    output: RewardOutput | None  # None for episodes that start or are restored
+    output: RewardOutput | None  # None for episodes that are restored
     state_bytes: bytes = b""  # state of the item's rows, if requested
 
 

@@ -20,7 +20,7 @@ from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation
 from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, STEP, FairQueue, WorkItem
 from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
-from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore, initial_outputs
+from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore
 from embodied_rm.types import RewardOutput
 
 Handler = Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]
@@ -202,11 +202,7 @@ class RewardService:
             self.sessions.clear_pending(request, row_indices)
             committed.set_result(None)
             raise
-        columns: OutputColumns | None = None
-        if result.output is not None:
-            columns = self.to_output_columns(result.output)
-        elif isinstance(request, FrameRequest):
-            columns = initial_outputs(len(row_indices))
+        columns = None if result.output is None else self.to_output_columns(result.output)
 
         def commit() -> None:
             self.sessions.commit(request, row_indices, result, columns)

@@ -29,12 +29,6 @@ OUTPUT_DTYPES = dict.fromkeys(("progress", "valid", "subtask", "success", "uncer
 OUTPUT_DTYPES |= {"valid": "|b1", "subtask": "<i8"}
 
 
-def initial_outputs(num_rows: int) -> OutputColumns:
-    """Return the outputs for the first frames of N episodes."""
-    initial_values = {"valid": True, "ood": UNKNOWN_VALUE}
-    return {name: np.full(num_rows, initial_values.get(name, 0), dtype) for name, dtype in OUTPUT_DTYPES.items()}
-
-
 class CachedResult(NamedTuple):
     """Prediction of one frame: a row of its batch."""
 

@@ -77,3 +77,23 @@ def test_success_of_the_model_ends_the_episode(model):
     terminated = [env.step(1)[2] for _ in range(STEPS + 4)]
     assert any(terminated)
     assert terminated.index(True) > STEPS // 2
+
+
+class HalfwayEnv(PushEnv):
+    """The square starts halfway."""
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        _, info = super().reset(**kwargs)
+        self.position = 0.5
+        return np.array([self.position], np.float32), info
+
+
+@pytest.mark.parametrize("instruction", ["push it", "push it; then stop"])
+def test_an_episode_that_starts_halfway_starts_at_the_progress_of_its_first_frame(model, instruction):
+    """A demonstration shows the whole task, so the instruction is not split into subgoals."""
+    env = erm.LearnedReward(HalfwayEnv(), model, instruction=instruction, gamma=0.9)
+    env.reset(seed=0)
+    reward = env.step(1)[1]
+    first, second = model.score(np.stack([paint(0.5), paint(0.5 + 1 / STEPS)]), instruction).progress
+    assert first > 0.3
+    assert reward == pytest.approx(0.9 * second - first, abs=1e-5)

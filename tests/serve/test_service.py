@@ -22,10 +22,11 @@ from embodied_rm.client.client_errors import (
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.judges.remote import RemoteRewardModel
+from embodied_rm.models.reward_model import RewardState
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.serve.service_config import ServeConfig
-from embodied_rm.types import Episode, Views
+from embodied_rm.types import Episode, RewardOutput, Views
 
 
 def test_service_matches_local_model() -> None:
@@ -48,6 +49,22 @@ def test_service_matches_local_model() -> None:
             for name in ("progress", "valid", "subtask", "success", "uncertainty", "ood"):
                 expected = np.array([getattr(curve, name)[t] for curve in local])
                 np.testing.assert_allclose(getattr(prediction, name), expected, atol=1e-5, equal_nan=True, err_msg=name)
+
+
+class StartsHalfway(HashModel):
+    """Has a progress of its own at the first frame."""
+
+    def first_output(self, state: RewardState) -> RewardOutput:
+        half, zero = np.full((2, len(state)), 0.5, np.float32), np.zeros(len(state), np.float32)
+        valid, subtask = np.ones(len(state), bool), np.zeros(len(state), np.int64)
+        return RewardOutput(progress=half[0], valid=valid, subtask=subtask, success=zero, uncertainty=half[1])
+
+
+def test_the_first_prediction_is_that_of_a_model_that_scores_first_frames() -> None:
+    with serving(StartsHalfway()) as url, RewardClient(url) as client:
+        prediction = client.reset([0, 1], [0, 0], [LIFT] * 2, frames_by_view(random_videos(2, 1)[0]))
+    np.testing.assert_array_equal(prediction.progress, 0.5)
+    np.testing.assert_array_equal(prediction.uncertainty, 0.5)
 
 
 def test_every_environment_gets_its_own_progress() -> None:

@@ -28,7 +28,7 @@ from embodied_rm.experiments.report_parts import episode_panel
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
-from embodied_rm.models.load_checkpoint import checkpoint_frame_stride
+from embodied_rm.models.load_checkpoint import checkpoint_frame_stride, reads_instruction
 from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
@@ -64,12 +64,7 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
 def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score all episodes that are not scored yet; write table, plots, report and metrics into the run folder."""
     start_s = time.monotonic()
-    # A wrong name is told before any video is decoded.
-    if config.in_context:
-        open_frozen_encoder(config.encoder)
-    elif config.judge.type is None:
-        resolve_reward_model(config.checkpoint)
-    load = load_videos if config.in_context else load_dataset
+    load = load_dataset if needs_instruction(config) else load_videos
     source = load(config.data, reporter, config.instruction, config.features)
     config = choose_bundled_model(config, source.views, reporter)
     reporter.table("score", run_settings(config, source))
@@ -89,6 +84,14 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
     reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"score": metrics})
+
+
+def needs_instruction(config: ScoreCommand) -> bool:
+    """Return whether the model reads an instruction. A wrong name is an error here, before any video is decoded."""
+    if config.in_context:
+        open_frozen_encoder(config.encoder)
+        return False
+    return config.judge.type is not None or reads_instruction(resolve_reward_model(config.checkpoint))
 
 
 def model_frame_stride(config: ScoreCommand, source: EpisodeSource) -> int:

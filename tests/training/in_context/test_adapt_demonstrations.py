@@ -54,6 +54,13 @@ def test_a_command_adapts_and_the_api_loads_it(adapted):
     assert voc(model.score(np.ascontiguousarray(frames[::-1])).progress) < -0.6
 
 
+def test_a_bare_video_needs_no_instruction(adapted, tmp_path):
+    video = REAL_DATA / "bridge_rollouts" / "videos" / "drawer_ddpm_success.mp4"
+    arguments = ["score", f"data={video}", f"checkpoint={adapted}", "plots=false", f"out={tmp_path / 'run'}"]
+    assert main(arguments) == 0
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["score"]["episodes"] == 1
+
+
 def test_recordings_are_read_at_the_rate_of_the_demonstration(adapted):
     """The rollout has 15 frames per second, as the demonstration; at twice its rate, every second frame is scored."""
     model = load_demonstration_model(adapted / "checkpoint")
