@@ -121,6 +121,8 @@ class Episode:
         ):
             if column is not None and len(column) != len(self):
                 raise UserError(f"{self.name}: {field_name} has {len(column)} rows, the views have {len(self)} frames")
+        if self.progress is not None and not ((self.progress >= 0) & (self.progress <= 1)).all():
+            raise UserError(f"{self.name}: progress must be in [0, 1] at every frame")
         for previous, current in zip(self.subtasks, self.subtasks[1:], strict=False):
             if current.start < previous.end:
                 raise UserError(f"{self.name}: subtask {current.name!r} starts before {previous.name!r} ends")

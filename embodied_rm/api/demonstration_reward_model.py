@@ -25,7 +25,7 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Episode, RewardOutput, Views
 
 if TYPE_CHECKING:
-    from embodied_rm.data.source import EpisodeSource
+    from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 
 FLOAT32, INT8 = "float32", "int8"
 DEMONSTRATED = "as demonstrated"  # the instruction of videos that have none: these models read no instruction
@@ -139,16 +139,22 @@ def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
     """Read the first episode at a path, at an image size (height, width)."""
     # pyarrow and PyAV take time to import.
-    from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
+    from embodied_rm.data.open_dataset import open_dataset
+    from embodied_rm.data.source import find_index
     from embodied_rm.paths import resolve_dataset
 
-    folder = resolve_dataset(path)
-    source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
-    return read_thinned(source, 0, size)
+    source = open_dataset(resolve_dataset(path), DEMONSTRATED)
+    return read_thinned(source, find_index(source, 0), size)
 
 
 def read_thinned(
     source: EpisodeSource, row: int, size: tuple[int, int], max_frames: int = EncodingConfig.max_frames
 ) -> Episode:
     """Read the frames of an episode that a demonstration needs, which bounds the memory of a long video."""
-    return source.episode(row, size=size, stride=demonstration_stride(source.meta[row].length, max_frames))
+    return source.episode(row, size=size, stride=thinning_stride(source.meta[row], max_frames))
+
+
+def thinning_stride(meta: EpisodeMeta, max_frames: int = EncodingConfig.max_frames) -> int:
+    """Return n such that every n-th frame of a demonstration is decoded; each annotated subtask keeps a frame."""
+    shortest = min((subtask.end - subtask.start for subtask in meta.subtasks), default=meta.length)
+    return min(demonstration_stride(meta.length, max_frames), shortest)

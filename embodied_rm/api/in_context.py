@@ -13,11 +13,12 @@ from embodied_rm.api.demonstration_reward_model import (
     find_direction_checkpoint,
     make_demonstration_model,
     read_thinned,
+    thinning_stride,
 )
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
-from embodied_rm.data.source import EpisodeSource, find_index
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource, find_index, stride_indices
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import weights_digest
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
@@ -40,10 +41,12 @@ class DemonstrationKeys:
     precision: str = FLOAT32
 
     def check_demonstration_keys(self, *, in_context: bool) -> None:
-        """Raise `UserError` for a wrong precision, or for episodes of a demonstration that is not the model."""
+        """Raise `UserError` for a wrong precision, or for settings of a demonstration that is not the model."""
         check_precision(self.precision)
-        if self.demonstration_indices != FIRST_EPISODE and not in_context:
-            raise UserError("demonstration_indices needs demonstration= as the reward model")
+        settings = ("demonstration_indices", "encoder", "precision")
+        changed = [name for name in settings if getattr(self, name) != getattr(DemonstrationKeys, name)]
+        if changed and not in_context:
+            raise UserError(f"{changed[0]} needs demonstration= as the reward model")
 
 
 def open_videos(folder: Path, instruction: str | None, features: FeatureMap) -> EpisodeSource:
@@ -64,7 +67,9 @@ def open_demonstration_model(keys: DemonstrationKeys, features: FeatureMap = DEF
 
 def demonstration_digest(keys: DemonstrationKeys, features: FeatureMap = DEFAULT_FEATURE_MAP) -> str:
     """SHA-256 of the encoder, of the direction nets and of the demonstrations."""
-    digests, encoder = hash_episodes(*select_demonstrations(keys, features)), open_frozen_encoder(keys.encoder)
+    source, rows = select_demonstrations(keys, features)
+    annotations = [(source.meta[row].subtasks, source.meta[row].success) for row in rows]
+    digests, encoder = f"{hash_episodes(source, rows)} {annotations}", open_frozen_encoder(keys.encoder)
     folder = find_direction_checkpoint(encoder)
     nets = None if folder is None else weights_digest(folder)
     content = f"{encoder.weights_sha256} {nets} {keys.precision} {digests}"
@@ -74,12 +79,18 @@ def demonstration_digest(keys: DemonstrationKeys, features: FeatureMap = DEFAULT
 def matching_stride(keys: DemonstrationKeys, features: FeatureMap, source: EpisodeSource) -> int:
     """Return the stride at which videos of a source have the frame rate of the encoded demonstrations."""
     demonstrations, rows = select_demonstrations(keys, features)
-    strides = [demonstration_stride(demonstrations.meta[row].length) for row in rows]
+    strides = [encoded_stride(demonstrations.meta[row]) for row in rows]
     return InputSpec(frame_rate=demonstrations.fps / min(strides)).frame_stride(source.fps)
+
+
+def encoded_stride(meta: EpisodeMeta) -> int:
+    """Return n such that every n-th frame of a demonstration is encoded, after it was thinned for decoding."""
+    stride = thinning_stride(meta)
+    return stride * demonstration_stride(len(stride_indices(meta.length, stride)))
 
 
 def select_demonstrations(keys: DemonstrationKeys, features: FeatureMap) -> tuple[EpisodeSource, list[int]]:
     """Return the dataset of the demonstrations, and their rows in it."""
     assert keys.demonstration is not None
-    source = open_videos(keys.demonstration, None, features)
+    source = open_dataset(resolve_dataset(keys.demonstration), DEMONSTRATED, features)
     return source, [find_index(source, index) for index in keys.demonstration_indices]

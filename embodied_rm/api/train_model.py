@@ -11,6 +11,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
+from embodied_rm.training.fitting import with_image_size_of_encoder
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
 from embodied_rm.training.train_config import TrainConfig
@@ -35,7 +36,7 @@ def train(
         folder: Run folder, for the checkpoint and TensorBoard's file; a training that was interrupted there continues.
             None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
-        **config: Any key of `embodied-rm train`, such as `steps=2000` or `image_size=(64, 64)`.
+        **config: Any field of `TrainConfig`, such as `steps=2000` or `image_size=(64, 64)`.
 
     Returns:
         The trained model.
@@ -48,6 +49,8 @@ def train(
     with open_kept_or_temporary(folder) as run:
         if init_from is not None:
             train_config = replace(train_config, image_size=init_from.net.config.encoder.image_size)
+        else:
+            train_config = with_image_size_of_encoder(train_config)
         net = train_net(
             read_at_size(data, train_config.image_size),
             train_config,

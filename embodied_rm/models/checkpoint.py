@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 def save_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[str, Any]) -> None:
     """Save a net as a checkpoint folder, with a JSON object about it: its metrics, the hash of its data."""
+    if isinstance(net, OnnxNet):
+        raise UserError("an exported model has no weights to save: copy its folder, or save the model it was made from")
     manifest = {"architecture": ARCHITECTURE, "net": asdict(net.config), "facts": dict(metadata)}
     save_tensors(folder, net.state_dict(), {**manifest, MANIFEST_KEY: self_test_values(net, net.input_spec)})
 

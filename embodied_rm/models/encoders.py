@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -58,7 +59,7 @@ def resize_frames(frames: Frames, size: tuple[int, int]) -> Frames:
     """Resize images uint8 [T, H, W, 3] as the encoder does; the same array if they have that size."""
     if frames.shape[1:3] == size:
         return frames
-    chunks = torch.from_numpy(frames).permute(0, 3, 1, 2).split(64)
+    chunks = torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).split(64)
     return torch.cat([resize(chunk.float(), size).round().byte() for chunk in chunks]).permute(0, 2, 3, 1).numpy()
 
 

@@ -51,6 +51,11 @@ def make_encoder(
     return Encoder(replace(config, trainable=trainable, pool_size=pool_size), clip)
 
 
+def has_own_image_size(encoder: str) -> bool:
+    """Return whether an encoder is a pretrained one, whose weights fit images of one size."""
+    return is_paired(encoder) or encoder.startswith((LOCAL_PREFIX, HUB_PREFIX))
+
+
 def is_paired(encoder: str) -> bool:
     """Return whether an image encoder is joined with a text encoder of `transformers`."""
     return encoder == EFFICIENTNET_LITE0.name or encoder.startswith((TIMM_PREFIX, TRANSFORMERS_PREFIX))

@@ -94,6 +94,16 @@ def check_reset(
         raise UserError(f"reset needs one {label} per environment: got views of {num_envs}, {given}")
 
 
+def check_reset_by_video(
+    num_envs: int, instructions: Sequence[str], goal: Views | None, reference: Demonstration | None
+) -> None:
+    """As `check_reset`, for a model that takes no goal image and no reference."""
+    check_reset(num_envs, instructions)
+    if goal is not None or reference is not None:
+        given = "goal image" if goal is not None else "demonstration"
+        raise UserError(f"this model takes no {given}: leave it out, or use a model of embodied-rm train")
+
+
 def check_step(num_rows: int, num_envs: int) -> None:
     """Raise `UserError` unless the views are those of as many environments as the state has rows."""
     if num_envs != num_rows:

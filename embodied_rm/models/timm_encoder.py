@@ -107,14 +107,14 @@ def _tagged_name(name: str) -> str:
 
 
 def _load_efficientnet_lite0() -> tuple[TimmDescription, nn.Module]:
+    names = timm.create_model(EFFICIENTNET_LITE0_ARCHITECTURE, pretrained=False).state_dict()
     path = find_weights(EFFICIENTNET_LITE0)
     if path is not None:
-        tensors = list(read_torch_file(path).values())
-        names = timm.create_model(EFFICIENTNET_LITE0_ARCHITECTURE, pretrained=False).state_dict()
-        weights = dict(zip(names, tensors, strict=True))
+        weights = dict(zip(names, read_torch_file(path).values(), strict=True))
     else:
         folder = download_weights(EFFICIENTNET_LITE0)
-        weights = read_weights([folder / WEIGHTS_FILE])
+        stored = read_weights([folder / WEIGHTS_FILE])
+        weights = {name: stored[name] for name in names if name in stored}  # in the order of the digest
     if tensors_sha256(weights) != EFFICIENTNET_LITE0_TENSORS_SHA256:
         raise CheckpointError(f"{path or folder}: does not hold the weights of {EFFICIENTNET_LITE0.name}")
     # TensorFlow's preprocessing of this family: (pixel - 127) / 128.

@@ -1,9 +1,10 @@
 """Fit a net, new or pretrained, to episodes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -15,7 +16,7 @@ from embodied_rm.logs import open_logger
 from embodied_rm.models import lora
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.feature_cache import FeatureCache
-from embodied_rm.models.make_encoder import make_encoder
+from embodied_rm.models.make_encoder import has_own_image_size, make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.subgoals import split_subgoals
 from embodied_rm.models.tokens import known_words
@@ -31,6 +32,7 @@ from embodied_rm.training.train_config import TrainConfig, to_json_dict
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode
 
+ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 TRAIN_STATE_DIR = "unfinished"  # folder of the training state inside the run folder, until training ends
 
 
@@ -41,6 +43,8 @@ class Execution:
     group: DistContext = SINGLE_PROCESS  # processes that share each batch; rank 0 writes
     stream: StreamingEpisodes | None = None  # loads the episodes; None: all are in memory
     fsdp: bool = False  # whether the group shards the towers instead of replicating them
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the data and of the initial weights; an interrupted run resumes on the same ones only."""
 
 
 def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
@@ -53,6 +57,22 @@ def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     num_subtasks = max((len({subtask.name for subtask in episode.subtasks}) for episode in episodes), default=0)
     net_config = NetConfig(views=views, encoder=encoder.config, max_subtasks=max(num_subtasks, 1), fusion=config.fusion)
     return ProgressNet(net_config, encoder)
+
+
+def with_image_size_of_encoder(config: ConfigT) -> ConfigT:
+    """Return the config with the image size of its pretrained encoder, at which videos are then decoded.
+
+    Raises:
+        UserError: When the config asks for another size.
+        CheckpointError: When the encoder cannot be loaded.
+    """
+    if not has_own_image_size(config.encoder):
+        return config
+    encoder = make_encoder(config.encoder, config.image_size, text_encoder=config.text_encoder)
+    size = encoder.config.image_size
+    if config.image_size not in (size, type(config).image_size):
+        raise UserError(f"encoder={config.encoder} takes images of {list(size)}, got image_size={config.image_size}")
+    return replace(config, image_size=size)
 
 
 def fit(
@@ -97,6 +117,7 @@ def fit(
         train_state = TrainState(net, weight_decay=config.weight_decay)
         resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
         resume_settings |= {"fsdp": True} if fsdp else {}
+        resume_settings |= execution.inputs
         train_state.resume(run.path / TRAIN_STATE_DIR, resume_settings)
         group.all_gather_object("resumed")  # all processes load before rank 0 may save again
         save = partial(train_state.save, run.path / TRAIN_STATE_DIR, resume_settings, group)

@@ -34,23 +34,24 @@ class NegativeInstructions:
         implied_goals = {goal: {goal} for goal, _ in goals}
         for episode in episodes_with_goal:
             implied_goals[str(episode.recorded_goal)].update(episode.implied_goals)
-        self._by_goal = {
-            goal: [(text, other_task) for other_goal, other_task, text in known if other_goal not in excluded]
-            for goal, excluded in implied_goals.items()
-        }
+        others = {goal: self._select_others(known, excluded) for goal, excluded in implied_goals.items()}
+        self._by_goal = {goal: [(text, task) for _, task, text in rows] for goal, rows in others.items()}
         self._by_goal_and_task: dict[tuple[str, str], list[tuple[str, str]]] = {}
         self._of_nearest_goals: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for goal, task in goals:
-            excluded = implied_goals[goal]
-            same_task = [
-                (other, text) for other, other_task, text in known if other_task == task and other not in excluded
-            ]
+            same_task = [(other, text) for other, other_task, text in others[goal] if other_task == task]
             distances = {other: count_different_words(goal, other) for other, _ in same_task}
             nearest = min(distances.values(), default=0)
             self._by_goal_and_task[goal, task] = [(text, task) for _, text in same_task]
             self._of_nearest_goals[goal, task] = [
                 (text, task) for other, text in same_task if distances[other] == nearest
             ]
+
+    @staticmethod
+    def _select_others(known: Sequence[tuple[str, str, str]], excluded: set[str]) -> list[tuple[str, str, str]]:
+        """Return the (goal, task, text) of other goals whose text is not that of an excluded goal too."""
+        own_texts = {text for goal, _, text in known if goal in excluded}
+        return [row for row in known if row[0] not in excluded and row[2] not in own_texts]
 
     def sample(self, episode: LabeledEpisode, rng: np.random.Generator) -> str | None:
         """Draw a negative instruction; None if no other goal is known.

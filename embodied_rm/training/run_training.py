@@ -14,6 +14,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.models.pretrained_weights import tensors_sha256
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.fitting import Execution, fit, make_net
@@ -50,11 +51,12 @@ def train(
     check_no_overlap(scenes, held_out_scenes, "scene")
     fresh_net = make_net(all_episodes, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
-    execution = execution or Execution()
+    data_hash = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
+    inputs = {"data": data_hash, "init_from": "none" if init_net is None else tensors_sha256(init_net.state_dict())}
+    execution = replace(execution or Execution(), inputs=inputs)
     fit(net, all_episodes, config, run, reporter, execution=execution)
     if execution.group.rank:
         return net
-    data_hash = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
     image_size = net.config.encoder.image_size
     data_provenance = provenance(
         resize_episode(e, net.config.views, image_size) if "scene" not in e.metadata else e for e in all_episodes

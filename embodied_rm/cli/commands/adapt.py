@@ -10,6 +10,7 @@ from embodied_rm.data.source import find_index
 from embodied_rm.experiments.load import load_dataset, load_net
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training.fitting import with_image_size_of_encoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
     start_s = time.monotonic()
     initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
+    if initial_net is None:
+        config = with_image_size_of_encoder(config)
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     row = find_index(source, config.episode_index)
     size = config.image_size if initial_net is None else initial_net.config.encoder.image_size

@@ -18,10 +18,10 @@ from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, rows_to_judge
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.metrics import roc_auc
-from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, open_frozen_encoder
+from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
-from embodied_rm.paths import REAL_CHECKPOINT
+from embodied_rm.paths import REAL_CHECKPOINT, resolve_reward_model
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode, Frames
@@ -43,7 +43,7 @@ class EvaluateRealConfig:
     encoder: str = EFFICIENTNET_LITE0.name
     precision: str = FLOAT32
     checkpoint: Path = Path(REAL_CHECKPOINT.name)
-    zero_shot_sets: tuple[str, ...] = ("droid", "real_bimanual", "bridge_rollouts", "g1_bottle")
+    zero_shot_sets: tuple[str, ...] | None = None
     labs: LabSplit = field(default_factory=LabSplit)
     results_page: Path | None = None
 
@@ -53,6 +53,21 @@ class EvaluateRealConfig:
             if group.count("/") != 1 or len(group.partition("/")[2].split("+")) < 2:
                 raise UserError(f"a group is written <set>/<episode>+<episode>, got {group}")
 
+    @property
+    def zero_shot_names(self) -> tuple[str, ...]:
+        """Names of the sets that are scored without a demonstration."""
+        if self.zero_shot_sets is not None:
+            return self.zero_shot_sets
+        return (*(("droid",) if (self.data / "droid").is_dir() else ()), *self.sets)
+
+    def check_folders(self) -> None:
+        """Raise `UserError` for a set or a model that does not exist."""
+        for name in (*self.sets, *self.zero_shot_names):
+            if not (self.data / name).exists():
+                raise UserError(f"there is no set {name} in {self.data}: name its sets by sets= and zero_shot_sets=")
+        if self.zero_shot_names:
+            resolve_reward_model(self.checkpoint)
+
     def listed_groups(self, name: str) -> list[list[str]]:
         """Names of the episodes of each group that is listed for a set."""
         pairs = [group.split("/") for group in self.groups]
@@ -61,6 +76,7 @@ class EvaluateRealConfig:
 
 def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None:
     """Score all pairs of all sets; write metrics and, if set, the section of a results page."""
+    config.check_folders()
     frozen = open_frozen_encoder(config.encoder)
     size = frozen.image_size
     real_sets = [read_real_set(config.data / name, size, config.listed_groups(name), reporter) for name in config.sets]
@@ -68,7 +84,7 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     for real_set in real_sets:
         other_tasks = find_other_tasks(real_set, real_sets)
         total = sum(1 for _ in demonstrations(real_set))
-        encoder = CachingEncoder(frozen if config.precision == FLOAT32 else quantize_encoder(frozen, sample(real_set)))
+        encoder = frozen if config.precision == FLOAT32 else quantize_encoder(frozen, sample(real_set))
         steps = reporter.track(score_pairs(real_set, encoder, other_tasks), f"score {real_set.name}", total=total)
         scores = list(steps)[-1]
         results[real_set.name] = summarize(scores)
@@ -82,11 +98,11 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
 
 def evaluate_zero_shot(config: EvaluateRealConfig, reporter: Reporter) -> dict[str, dict[str, float]]:
     """Score the test episodes of each set by the model that reads instructions."""
-    if not config.zero_shot_sets:
+    if not config.zero_shot_names:
         return {}
     model, _ = load_model_or_judge(config.checkpoint)
     results = {}
-    for name in config.zero_shot_sets:
+    for name in config.zero_shot_names:
         source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
         rows = rows_to_judge(source, config.labs)
         results[name] = measure_zero_shot(model, source, rows, f"score {name} zero-shot", reporter)
@@ -131,10 +147,10 @@ def find_other_tasks(real_set: RealSet, real_sets: Sequence[RealSet]) -> list[Ep
 def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
     """Return method -> {metric: value}; the cases that are predicted done are those of the model."""
     methods: dict[str, dict[str, float]] = {}
-    for method in scores.order:
+    for method in scores.above_failure:
         values = {
-            "order": scores.order[method],
-            "reversed": scores.reversed_order[method],
+            "order": scores.order.get(method, []),
+            "reversed": scores.reversed_order.get(method, []),
             "error": scores.error.get(method, []),
             "success above failure": scores.above_failure.get(method, []),
         }
@@ -145,7 +161,7 @@ def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
         ends = np.array(scores.whole_and_half)
         positive = np.repeat([True, False], len(ends))
         model["whole above half"] = roc_auc(ends.T.ravel(), positive)
-    model["pairs"] = len(scores.order[MODEL])
+    model["pairs"] = len(scores.order.get(MODEL, []))
     model["seconds per minute of video"] = 60 * scores.seconds / scores.video_seconds
     return methods
 

@@ -57,6 +57,8 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_demonstration_keys(in_context=self.in_context)
+        if self.in_context and self.goal_images:
+            raise UserError("a demonstration as the model takes no goal image: leave out goal_images=")
         if self.rerun and find_spec("rerun") is None:
             raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 

@@ -16,6 +16,7 @@ from embodied_rm.experiments.load import load_dataset, load_net, read_valid_epis
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
 from embodied_rm.training import Execution, TrainConfig, check_streamable, train
+from embodied_rm.training.fitting import with_image_size_of_encoder
 from embodied_rm.training.streaming import StreamingEpisodes
 from embodied_rm.training.time_reversal import add_time_reversals
 from embodied_rm.types import Episode
@@ -61,7 +62,9 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.split.name != NO_SPLIT:
         check_split_membership(config.split, data.meta)
     initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
-    if initial_net is not None:
+    if initial_net is None:
+        config = with_image_size_of_encoder(config)
+    else:
         config = replace(config, image_size=initial_net.config.encoder.image_size)
     read_episode = partial(data.episode, size=config.image_size, stride=config.frame_stride)
     stream = None if config.frame_cache_gb is None else StreamingEpisodes(read_episode, config.frame_cache_gb)

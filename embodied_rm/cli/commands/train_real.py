@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
-from embodied_rm.data.lab_split import LabSplit
+from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import check_minimum
+from embodied_rm.errors import DataError, check_minimum
 from embodied_rm.experiments.load import load_dataset
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot
 from embodied_rm.experiments.release_checkpoint import CARD_FILE, install_checkpoint
@@ -49,6 +50,7 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
     encoder, text = open_frozen_encoder(config.encoder), open_sentence_encoder()
     source = load_dataset(config.data, reporter)
     rows = {part: config.labs.rows(source, part) for part in ("train", "validation", "test")}
+    check_sentences(source, rows["validation"])
     reporter.table("train real", {f"{part} episodes": len(part_rows) for part, part_rows in rows.items()})
     features = {part: read_features(config, run, source, rows[part], encoder, reporter) for part in list(rows)[:2]}
     net = train_zero_shot(features["train"], features["validation"], text, config.nets, reporter)
@@ -69,6 +71,13 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
         install_checkpoint(run.path / CHECKPOINT_DIR, config.install_dir)
         reporter.log(f"the model and its card are in {config.install_dir}")
     run.write_json("metrics.json", metrics)
+
+
+def check_sentences(source: EpisodeSource, rows: Sequence[int]) -> None:
+    """Raise `DataError` unless some lab of the validation episodes has two instructions, which calibration needs."""
+    labs = [source.meta[row].metadata.get(LAB_COLUMN) for row in rows]
+    if len({(lab, source.meta[row].instruction) for lab, row in zip(labs, rows, strict=True)}) == len(set(labs)):
+        raise DataError("labs.validation: no lab has two different instructions, from which relevance is calibrated")
 
 
 def read_features(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -18,7 +19,7 @@ from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import mae, voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
-from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
+from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder
 from embodied_rm.models.scoring import score_video
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput, Views
@@ -39,27 +40,30 @@ class PairScores:
     """1 where a success ends above a failure with the same demonstration, 0.5 at a tie, else 0."""
     done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is predicted done, else 0
     whole_and_half: list[tuple[float, float]] = field(default_factory=list)  # last success of the video and of its half
-    seconds: float = 0.0  # time to score all whole videos, s
+    seconds: float = 0.0  # time to encode and score each episode once, s
     video_seconds: float = 0.0  # their length, s
 
 
-def score_pairs(real_set: RealSet, encoder: FrozenEncoder, other_tasks: Sequence[Episode]) -> Iterator[PairScores]:
+def score_pairs(real_set: RealSet, frozen: FrozenEncoder, other_tasks: Sequence[Episode]) -> Iterator[PairScores]:
     """Yield the results so far after each demonstration; `other_tasks` are videos of other tasks."""
-    scores, direction_net = PairScores(), open_direction_net(encoder)
+    scores, direction_net, encoder = PairScores(), open_direction_net(frozen), CachingEncoder(frozen)
+    untimed = dict(real_set.seconds)
     for group, demonstration in demonstrations(real_set):
         model = DemonstrationModel([demonstration], encoder, direction_net)
         ends: dict[str, list[tuple[bool, float]]] = {}
         for episode in group:
             if episode is not demonstration:
                 _score_pair(scores, model, demonstration, episode, ends)
-                scores.video_seconds += real_set.seconds[episode.name]
+                if episode.name in untimed:
+                    scores.seconds += measure_seconds(model, frozen, stack_views(episode, model.views))
+                    scores.video_seconds += untimed.pop(episode.name)
         for method, values in ends.items():
             wins, losses = ([end for succeeded, end in values if succeeded is kind] for kind in (True, False))
             won = [float(win > loss) + 0.5 * (win == loss) for win, loss in product(wins, losses)]
             scores.above_failure.setdefault(method, []).extend(won)
         for other in other_tasks:
             if other.instruction != demonstration.instruction:
-                output = predict(model, stack_views(other, tuple(other.views)))
+                output = predict(model, stack_views(other, tuple(other.views)[: len(model.views)]))
                 scores.done.setdefault(ANOTHER, []).append(predicts_done(output))
         yield scores
 
@@ -73,6 +77,15 @@ def demonstrations(real_set: RealSet) -> Iterator[tuple[tuple[Episode, ...], Epi
 def predict(model: DemonstrationModel, frames: Frames) -> RewardOutput:
     """Score frames uint8 [T, V, H, W, 3], views in the order of the demonstration's."""
     return score_video(model, DEMONSTRATED, [Views(names=model.views, frames=frames)])
+
+
+def measure_seconds(model: DemonstrationModel, encoder: FrozenEncoder, frames: Frames) -> float:
+    """Return the time to encode and score a video, s, by an encoder that has seen none of its images."""
+    uncached = copy(model)
+    uncached.encoder = encoder
+    start_s = time.perf_counter()
+    predict(uncached, frames)
+    return time.perf_counter() - start_s
 
 
 def predicts_done(output: RewardOutput) -> float:
@@ -93,9 +106,7 @@ def _score_pair(
     ends: dict[str, list[tuple[bool, float]]],
 ) -> None:
     frames = stack_views(episode, model.views)
-    start_s = time.perf_counter()
     whole = predict(model, frames)
-    scores.seconds += time.perf_counter() - start_s
     succeeded = episode.success is not False
     scores.done.setdefault(f"{WHOLE}, success" if succeeded else f"{WHOLE}, failure", []).append(predicts_done(whole))
     ends.setdefault(MODEL, []).append((succeeded, ending(whole.success)))

@@ -43,7 +43,7 @@ def read_real_set(folder: Path, size: tuple[int, int], listed: Sequence[Sequence
 
     Raises:
         UserError: When the folder does not exist, or a listed episode is not in it.
-        DataError: When no two episodes show the same task.
+        DataError: When no success shows the same task as another episode.
     """
     source = load_videos(folder, reporter, None, DEFAULT_FEATURE_MAP)
     rows = {meta.name: row for row, meta in enumerate(source.meta)}
@@ -51,15 +51,19 @@ def read_real_set(folder: Path, size: tuple[int, int], listed: Sequence[Sequence
         if name not in rows:
             raise UserError(f"{folder}: there is no episode {name}; it has {', '.join(rows)}")
     groups = [list(group) for group in listed] or names_by_instruction(source.meta)
-    groups = [group for group in groups if len(group) > 1]
+    groups = [
+        group
+        for group in groups
+        if len(group) > 1 and any(source.meta[rows[name]].success is not False for name in group)
+    ]
     if not groups:
-        raise DataError(f"{folder}: no two of its episodes show the same task")
+        raise DataError(f"{folder}: no success in it shows the same task as another episode")
     stride = demonstration_stride(min(source.meta[rows[name]].length for group in groups for name in group))
     names = [name for group in groups for name in group]
     episodes = {}
     for name in reporter.track(names, f"read {folder.name}", total=len(names)):
         episodes[name] = source.episode(rows[name], size=size, stride=stride)
-    seconds = {name: source.meta[rows[name]].length / source.fps for name in names}
+    seconds = {name: source.meta[rows[name]].length / source.frame_rate(rows[name]) for name in names}
     grouped = tuple(tuple(episodes[name] for name in group) for group in groups)
     return RealSet(name=folder.name, groups=grouped, seconds=seconds)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
 from embodied_rm.experiments.real_evaluation.real_sets import stack_views
 from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half
@@ -74,6 +75,8 @@ def measure_zero_shot(
     model: DescribedRewardModel, source: EpisodeSource, rows: Sequence[int], description: str, reporter: Reporter
 ) -> dict[str, float]:
     """Score episodes, show the table, and return its values."""
+    if not rows:
+        raise DataError(f"{description}: there is no episode to score: all of them failed, or are of other labs")
     make_model = model.with_cache if isinstance(model, ZeroShotModel) else lambda: model
     stream = score_episodes_zero_shot(make_model, source, rows, model.input_spec.image_size)
     *_, scores = reporter.track(stream, description, total=len(rows))

@@ -41,7 +41,7 @@ from embodied_rm.models.reward_model import (
     Demonstration,
     InputSpec,
     RewardState,
-    check_reset,
+    check_reset_by_video,
     check_step,
 )
 from embodied_rm.models.scoring import concat_outputs
@@ -84,12 +84,12 @@ class DemonstrationModel:
             CheckpointError: When the encoder's weights are absent.
         """
         check_demonstrations(demonstrations)
-        self.views = tuple(demonstrations[0].views)
         opened = self.encoder = open_frozen_encoder() if encoder is None else encoder
         self.demonstrations = [
             encode_demonstration(item, opened, direction_net=direction_net) if isinstance(item, Episode) else item
             for item in demonstrations
         ]
+        self.views = moving_views(self.demonstrations)
         self.direction_net = None if direction_net is None else direction_net.eval()
         self._skill = mean_skill([d.skill for d in self.demonstrations])
         self._trusted_net = self.direction_net if self._skill.trust > 0 else None  # without trust it changes nothing
@@ -121,11 +121,11 @@ class DemonstrationModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> DemonstrationState:
-        """Start N videos at their first frames. Goal images and references are not used.
+        """Start N videos at their first frames. Goal images and references are refused.
 
         The state holds the prediction for the first frames, see `first_output`.
         """
-        check_reset(len(views), instructions, goal, reference)
+        check_reset_by_video(len(views), instructions, goal, reference)
         state = self._empty_state(len(views))
         return self.step(state, views)[1]
 
@@ -335,11 +335,22 @@ def check_demonstrations(demonstrations: Sequence[Episode | EncodedDemonstration
     """Raise `UserError` unless there are one to five demonstrations with the same views, none of which has failed."""
     if not 1 <= len(demonstrations) <= MAX_DEMONSTRATIONS:
         raise UserError(f"1 to {MAX_DEMONSTRATIONS} demonstrations can be aligned with, got {len(demonstrations)}")
-    views = tuple(demonstrations[0].views)
+    views = demonstrations[0].views
     for item in demonstrations:
-        if tuple(item.views) != views:
+        if set(item.views) != set(views) and isinstance(item, Episode):
             raise UserError(
-                f"{item.name} has the views {', '.join(item.views)}; the first demonstration has {', '.join(views)}"
+                f"{item.name} has the views {', '.join(item.views)}; the first demonstration has {', '.join(views)}: "
+                "name the same cameras alike"
             )
         if isinstance(item, Episode):
             check_demonstration(item)
+
+
+def moving_views(demonstrations: Sequence[EncodedDemonstration]) -> tuple[str, ...]:
+    """Return the views in which something changes in every demonstration; `UserError` if there are none."""
+    first, *others = demonstrations
+    views = tuple(name for name in first.views if all(name in other.views for other in others))
+    if not views:
+        shown = "; ".join(f"{d.name}: {', '.join(d.views)}" for d in demonstrations)
+        raise UserError(f"the demonstrations have no view in common in which something changes: {shown}")
+    return views

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.onnx_export import export_module
 from embodied_rm.models.onnx_net import load_graph
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0, INSTALL_HINT, tensors_sha256
+from embodied_rm.threads import count_cores
 from embodied_rm.types import Frames
 
 NUM_LEVELS = 3  # last feature maps of the encoder that are used
@@ -82,20 +84,23 @@ class FrozenEncoder:
         self._run: RunFn = self._run_torch
         if self.graph is not None:
             self._run = load_graph(self.graph, "encoder", output_names())
-        self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="encoder")
+        self._executor = ThreadPoolExecutor(count_cores(), thread_name_prefix="encoder")
 
     def encode(self, images: Frames) -> list[Tensor]:
-        """Encode images uint8 [M, H, W, 3] of any size.
+        """Encode images uint8 [M, H, W, 3] of any size, in as many threads as torch has.
 
         Returns:
             Per level, cells float32 [M, h * w, C] of unit length.
         """
         pixels = torch.from_numpy(np.ascontiguousarray(resize_frames(images, self.image_size)))
-        chunks = list(self._executor.map(self._run, pixels.split(IMAGES_PER_CALL)))
-        return [
-            nn.functional.normalize(torch.cat(level).flatten(2).transpose(1, 2), dim=2)
-            for level in zip(*chunks, strict=True)
-        ]
+        chunks, num_threads = pixels.split(IMAGES_PER_CALL), torch.get_num_threads()
+        shares = self._executor.map(self._run_all, [chunks[i::num_threads] for i in range(num_threads)])
+        maps = chain.from_iterable(zip_longest(*shares))
+        levels = zip(*(chunk_maps for chunk_maps in maps if chunk_maps is not None), strict=True)
+        return [nn.functional.normalize(torch.cat(level).flatten(2).transpose(1, 2), dim=2) for level in levels]
+
+    def _run_all(self, chunks: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        return [self._run(chunk) for chunk in chunks]
 
     def _run_torch(self, images: Tensor) -> tuple[Tensor, ...]:
         with torch.inference_mode():

@@ -18,7 +18,7 @@ from embodied_rm.models.reward_model import (
     Demonstration,
     InputSpec,
     RewardState,
-    check_reset,
+    check_reset_by_video,
     check_step,
 )
 from embodied_rm.models.scoring import concat_outputs
@@ -82,7 +82,7 @@ class ZeroShotModel:
         reference: Demonstration | None = None,
     ) -> ZeroShotState:
         """Start N videos at their first frames; the state holds the prediction for them, see `first_output`."""
-        check_reset(len(views), instructions, goal, reference)
+        check_reset_by_video(len(views), instructions, goal, reference)
         return self.step(self._empty_state(len(views.names), instructions), views)[1]
 
     def first_output(self, state: RewardState) -> RewardOutput:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from torch import Tensor
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.checkpoint_io import to_safetensors
+from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder
 from embodied_rm.models.zero_shot import progress_gru, sentence_match
 from embodied_rm.models.zero_shot.progress_gru import grid_cells
@@ -65,16 +68,25 @@ def encode_episodes(
     folder.mkdir(parents=True, exist_ok=True)
     for row in rows:
         meta = source.meta[row]
-        key = f"{meta.name} {encoder.weights_sha256} {num_copies} {FEATURE_RATE_HZ}"
+        content = hash_episodes(source, [row])
+        key = f"{meta.name} {content} {encoder.weights_sha256} {num_copies} {FEATURE_RATE_HZ} {MIN_CROP}"
         path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
         if path.exists():
-            tensors = parse_tensors(path.read_bytes())
+            tensors = read_features(path)
         else:
             stride = max(1, round(source.frame_rate(row) / FEATURE_RATE_HZ))
             tensors = encode_copies(source.episode(row, views=source.views[:1], stride=stride), encoder, num_copies)
             write_atomic(path, to_safetensors(tensors))
         sentences = meta.instruction, mirror_sentence(meta.instruction)
         yield EpisodeFeatures(meta.name, meta.metadata.get("lab", ""), sentences, **tensors)
+
+
+def read_features(path: Path) -> dict[str, Tensor]:
+    """Read stored features; `DataError` if the file is damaged."""
+    try:
+        return parse_tensors(path.read_bytes())
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it, and it is computed again") from None
 
 
 def encode_copies(episode: Episode, encoder: FrozenEncoder, num_copies: int) -> dict[str, Tensor]:
