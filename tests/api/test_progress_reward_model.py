@@ -75,7 +75,9 @@ def test_done_needs_consecutive_frames_and_stays(success: list[float], patience:
     [
         (clip().astype(np.float32), "go", r"frames of view 'front' must be uint8 \[T, H, W, 3\].*got float32"),
         (clip()[0], "go", "must be uint8"),
-        (clip(0), "go", "T >= 1"),
+        (clip(0), "go", "T, H, W >= 1"),
+        (clip()[:, :0], "go", "T, H, W >= 1"),
+        ([clip()[0], clip()[0, :9]], "go", "frames of view 'front' must have one size"),
         (clip(), None, "instruction must be a sentence, got None"),
         (clip(), "  ", "instruction must be a sentence"),
         ({"base": clip()}, "go", "the model knows the views front, side, wrist, got base: name your cameras"),
@@ -89,6 +91,19 @@ def test_mistakes_in_arguments_are_user_errors(
     with pytest.raises(erm.UserError, match=message):
         model.score(frames, instruction)  # type: ignore[arg-type]
     assert issubclass(erm.UserError, ValueError)
+
+
+def test_a_mirrored_or_reversed_array_is_scored_as_its_copy(model: erm.ProgressRewardModel) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (5, 80, 90, 3), np.uint8)
+    for view in (frames[::-1], frames[..., ::-1], frames[:, ::-1]):
+        np.testing.assert_array_equal(model.score(view, "go").progress, model.score(view.copy(), "go").progress)
+
+
+@pytest.mark.parametrize("value", [np.nan, -0.1, 100.0])
+def test_progress_that_is_no_fraction_is_refused(value: float) -> None:
+    progress = np.array([0.0, value, 1.0], np.float32)
+    with pytest.raises(erm.UserError, match=r"progress must be in \[0, 1\] at every frame"):
+        erm.Episode(name="e", views={"front": clip(3)}, instruction="go", fps=10.0, progress=progress)
 
 
 def test_a_rule_that_cannot_be_is_refused(model: erm.ProgressRewardModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 from real_data import REAL_DATA
 
 import embodied_rm as erm
+from embodied_rm.api.demonstration_reward_model import thinning_stride
 from embodied_rm.cli.main import main
+from embodied_rm.data.source import EpisodeMeta, resample_subtasks, stride_indices
 from embodied_rm.data.video.files import write_video
 from embodied_rm.score import TABLE_FILE
+from embodied_rm.types import Subtask
 
 VIDEOS = REAL_DATA / "bridge_rollouts" / "videos"
 DEMONSTRATION, ROLLOUT = VIDEOS / "drawer_gcbc_success.mp4", VIDEOS / "drawer_ddpm_success.mp4"
@@ -35,6 +39,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sets of recordings: squares pushed to the right, one of them not far enough; and to the left."""
     root = tmp_path_factory.mktemp("lab")
     paths = {"right": {"a": (4, 68), "b": (6, 68), "short": (4, 24)}, "left": {"a": (68, 4), "b": (68, 6)}}
+    paths["pair"] = {"a": (4, 68), "short": (4, 24)}
     for name, trials in paths.items():
         for trial, (start, end) in trials.items():
             folder = root / name / f"{name}_{trial}"
@@ -76,6 +81,9 @@ def test_several_demonstrations_are_named_by_their_indices(lab, tmp_path):
         (["demonstration=missing.mp4"], "missing.mp4"),
         ([f"demonstration={DEMONSTRATION}", "encoder=efficientnet_lite9"], "efficientnet_lite9"),
         ([f"demonstration={DEMONSTRATION}", "precision=int4"], "unknown precision 'int4'"),
+        (["precision=int8"], "precision needs demonstration= as the reward model"),
+        ([f"demonstration={DEMONSTRATION}", "goal_images=[goal.png]"], "takes no goal image: leave out goal_images="),
+        ([f"demonstration={DEMONSTRATION}", "checkpoint=real", "instruction=open it"], "takes no demonstration"),
         (["demonstration_indices=[1]"], "demonstration_indices needs demonstration="),
         ([f"demonstration={DEMONSTRATION}", "demonstration_indices=[3]"], "3"),
         ([f"demonstration={VIDEOS / 'drawer_act_fail.mp4'}", "encoder=timm:no_such_model"], "unknown timm model"),
@@ -109,12 +117,30 @@ def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
     assert "| right | demonstration in context |" in page.read_text()
 
 
+def test_a_success_and_a_failure_are_enough(lab, tmp_path):
+    arguments = [f"data={lab}", "sets=[pair]", "groups=[]", "zero_shot_sets=[]", f"out={tmp_path / 'run'}"]
+    assert main(["evaluate", "real", *arguments]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["sets"]["pair"]
+    scores = metrics["demonstration in context"]
+    assert scores["done: whole, failure"] == 0 and "order" not in scores
+
+
+def test_a_short_subtask_keeps_a_frame_of_a_long_demonstration():
+    subtasks = (Subtask(name="reach", start=0, end=14), Subtask(name="grasp", start=14, end=22))
+    meta = EpisodeMeta(name="long", instruction="", length=3000, subtasks=subtasks)
+    stride = thinning_stride(meta)
+    assert stride == 8 < thinning_stride(replace(meta, subtasks=()))
+    resample_subtasks(subtasks, stride_indices(3000, stride))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["sets=[nowhere]"], "nowhere"),
         (["groups=[right]"], "a group is written <set>/<episode>+<episode>"),
         (["groups=[right/right_a+right_z]"], "there is no episode right_z"),
+        (["zero_shot_sets=[nowhere]"], "there is no set nowhere"),
+        (["checkpoint=nowhere"], "nowhere"),
     ],
 )
 def test_mistakes_in_sets_are_one_sentence(words, message, lab, tmp_path, capsys):

@@ -14,7 +14,7 @@ from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.models import onnx_net
-from embodied_rm.models.checkpoint import export_progress_net, load_progress_net
+from embodied_rm.models.checkpoint import export_progress_net, load_progress_net, save_progress_net
 from embodied_rm.models.cuda_net import CudaNet
 from embodied_rm.models.encoders import Encoder, small_encoder_config
 from embodied_rm.models.numerical_parity import max_differences
@@ -169,6 +169,8 @@ def test_exported_net_can_be_neither_trained_nor_exported(exported, tmp_path):
         adapt([episode], AdaptConfig(), None, None, exported)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="is exported already"):
         export_progress_net(tmp_path, exported, {})
+    with pytest.raises(UserError, match="an exported model has no weights to save"):
+        save_progress_net(tmp_path, exported, {})
 
 
 def test_flipped_bit_raises(folder):

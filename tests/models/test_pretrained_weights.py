@@ -20,7 +20,10 @@ from embodied_rm.models import timm_encoder
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0, MINILM, find_weights
+from embodied_rm.models.released.torch_pickle import read_torch_file
 from embodied_rm.models.timm_encoder import build_timm, load_timm
+from embodied_rm.training import TrainConfig
+from embodied_rm.training.fitting import with_image_size_of_encoder
 
 SMALL = "test_efficientnet"  # the smallest model of timm
 GOALS = REAL_DATA / "bridge_rollouts" / "goals"  # photographs
@@ -68,6 +71,27 @@ def test_absent_package_without_network_names_the_extra(monkeypatch):
     monkeypatch.setattr(timm_encoder, "EFFICIENTNET_LITE0", absent)
     with pytest.raises(CheckpointError, match=r"efficientnet_lite0: cannot be downloaded.*embodied-rm\[pretrained\]"):
         load_timm("efficientnet_lite0")
+
+
+def test_the_hubs_file_of_the_same_weights_is_used(tmp_path, monkeypatch):
+    """Its tensors are stored in another order."""
+    installed = [tensor.contiguous() for tensor in read_torch_file(find_weights(EFFICIENTNET_LITE0)).values()]
+    names = timm_encoder.timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
+    save_file(dict(zip(names, installed, strict=True)), tmp_path / "model.safetensors")
+    expected = load_timm("efficientnet_lite0")[1].state_dict()
+    monkeypatch.setattr(timm_encoder, "find_weights", lambda _: None)
+    monkeypatch.setattr(timm_encoder, "download_weights", lambda _: tmp_path)
+    loaded = load_timm("efficientnet_lite0")[1].state_dict()
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.items())
+
+
+def test_videos_are_decoded_at_the_size_of_a_pretrained_encoder():
+    config = TrainConfig(encoder="efficientnet_lite0", train_encoder=False)
+    assert with_image_size_of_encoder(config).image_size == (224, 224)
+    assert with_image_size_of_encoder(TrainConfig()) == TrainConfig()
+    with pytest.raises(UserError, match=r"takes images of \[224, 224\], got image_size=\(96, 96\)"):
+        with_image_size_of_encoder(replace(config, image_size=(96, 96)))
 
 
 def test_other_weights_of_the_same_shapes_are_refused(tmp_path, monkeypatch):

@@ -144,6 +144,14 @@ def test_implied_goals_are_no_negatives():
     assert plain == {("place", "close"), ("open", "place"), ("open", "close"), ("close", "place"), ("close", "open")}
 
 
+def test_the_own_instruction_is_no_negative_though_another_goal_has_it_too():
+    metas = [{"task": f"pick_v{i}", "goal": f"pick {i}"} for i in range(2)] + [{"task": "stop", "goal": "stop"}]
+    texts = ("pick it", "pick it", "stop")
+    data = [replace(coded_episode(i, instruction=texts[i]), metadata=meta) for i, meta in enumerate(metas)]
+    batch = LabeledBatchSampler(label(data), ("front",)).sample(200, 3, np.random.default_rng(0))
+    assert all(own != negative for own, negative in pairs(batch))
+
+
 def test_half_of_the_negatives_are_of_the_same_task():
     """Goals of one task may differ in one word, which must be frequent for any number of tasks."""
     metas = [{"task": "lift", "goal": "red"}, {"task": "lift", "goal": "blue"}]

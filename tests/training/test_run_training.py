@@ -118,6 +118,10 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, precision):
     assert (run.path / TRAIN_STATE_DIR).exists() and not (run.path / CHECKPOINT_DIR).exists()
     with pytest.raises(CheckpointError, match="another configuration: learning_rate"):
         train(data, replace(config, learning_rate=1e-4), run, NullReporter())
+    with pytest.raises(CheckpointError, match="another configuration: data"):
+        train(episodes(4, start=50), config, run, NullReporter())
+    with pytest.raises(CheckpointError, match="another configuration: init_from"):
+        train(data, config, run, NullReporter(), init_net=uninterrupted)
     resumed = train(data, config, run, NullReporter())
     for name, tensor in uninterrupted.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name

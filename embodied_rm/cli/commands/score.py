@@ -29,6 +29,7 @@ from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
 from embodied_rm.models.load_checkpoint import checkpoint_frame_stride, reads_instruction
+from embodied_rm.models.reward_model import ScoresFirstFrame
 from embodied_rm.paths import REAL_CHECKPOINT, model_label, resolve_reward_model
 from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
@@ -146,6 +147,10 @@ def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
     goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
     if config.demonstration is None:
         return Scorer(model=model, goal=goal)
+    if isinstance(model, ScoresFirstFrame):
+        raise UserError(
+            f"{model_name(config)} takes no demonstration: without checkpoint= the demonstration itself is the model"
+        )
     demo_source = load_dataset(config.demonstration, NullReporter(), config.instruction, config.features)
     return Scorer(model=model, goal=goal, reference=next(read_episodes_for(input_spec, demo_source, [0])))
 

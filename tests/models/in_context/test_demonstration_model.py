@@ -9,12 +9,14 @@ import pytest
 from real_videos import bridge, encoder, with_frames
 
 from embodied_rm.api.demonstration_reward_model import open_direction_net
+from embodied_rm.data.source import stride_indices
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.real_evaluation.video_cases import blacken, freeze_middle, freeze_start, reverse
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.encoded_demonstration import demonstration_stride
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.types import Episode, RewardOutput, Subtask, Views
+from embodied_rm.types import Episode, Frames, RewardOutput, Subtask, Views
 
 DEMONSTRATION, ROLLOUT, FAILURE = "drawer_gcbc_success", "drawer_ddpm_success", "drawer_act_fail"
 
@@ -148,3 +150,60 @@ def test_a_failed_or_a_still_demonstration_is_refused():
         DemonstrationModel([bridge(FAILURE)], encoder())
     with pytest.raises(DataError, match="all its frames look alike"):
         DemonstrationModel([with_frames(bridge(DEMONSTRATION), freeze_start)], encoder())
+
+
+def blank_ends(frames: Frames) -> Frames:
+    """A camera that starts late and stops early."""
+    black = np.zeros_like(frames[:4])
+    return np.concatenate([black, frames, black])
+
+
+def test_black_frames_of_a_demonstration_are_no_keyframes(model):
+    demonstration, rollout = bridge(DEMONSTRATION), bridge(ROLLOUT)
+    blanked = DemonstrationModel([with_frames(demonstration, blank_ends)], encoder(), model.direction_net)
+    output, expected = score(blanked, rollout), score(model, rollout)
+    assert voc(output.progress) > 0.9
+    assert output.success[-1] == pytest.approx(expected.success[-1], abs=0.1)
+    with pytest.raises(DataError, match="all its frames look alike"):
+        DemonstrationModel([with_frames(demonstration, np.zeros_like)], encoder())
+
+
+def add_noise(frames: Frames) -> Frames:
+    """The first image, with noise of one level."""
+    noise = np.random.default_rng(0).integers(-1, 2, frames.shape)
+    return np.clip(frames[:1].astype(int) + noise, 0, 255).astype(np.uint8)
+
+
+def test_a_camera_that_shows_nothing_but_noise_is_left_out(model):
+    demonstration, rollout = bridge(DEMONSTRATION), bridge(ROLLOUT)
+    frames = demonstration.views["front"]
+    with pytest.warns(UserWarning, match="nothing changes in the view broken"):
+        two = DemonstrationModel(
+            [replace(demonstration, views={"front": frames, "broken": add_noise(frames)})],
+            encoder(),
+            model.direction_net,
+        )
+    output = score(two, replace(rollout, views={**rollout.views, "broken": rollout.views["front"][::-1]}))
+    np.testing.assert_allclose(output.success, score(model, rollout).success, atol=1e-5)
+    with pytest.raises(DataError, match="all its frames look alike"):
+        DemonstrationModel([with_frames(demonstration, add_noise)], encoder())
+
+
+def test_the_order_of_the_views_does_not_matter():
+    frames = bridge(DEMONSTRATION).views["front"]
+    one, other = (replace(bridge(DEMONSTRATION), views=dict.fromkeys(names, frames)) for names in ("ab", "ba"))
+    assert DemonstrationModel([one, other], encoder()).views == ("a", "b")
+    with pytest.raises(UserError, match="has the views a; the first demonstration has a, b: name the same cameras"):
+        DemonstrationModel([one, replace(one, views={"a": frames})], encoder())
+
+
+@pytest.mark.parametrize("length", [2, 240, 241, 480, 481, 719, 960, 1000])
+def test_a_thinned_demonstration_is_not_thinned_again(length):
+    thinned = len(stride_indices(length, demonstration_stride(length)))
+    assert thinned <= 241 and demonstration_stride(thinned) == 1
+
+
+def test_goal_images_and_references_are_refused(model):
+    first = views_of(bridge(ROLLOUT)).select(np.array([0]))
+    with pytest.raises(UserError, match="this model takes no goal image"):
+        model.reset(first, [""], goal=first)

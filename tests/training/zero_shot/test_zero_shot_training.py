@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ import torch
 from real_data import REAL_DATA, copy_droid, droid_rows
 
 import embodied_rm as erm
+from embodied_rm.cli.commands.train_real import check_sentences
 from embodied_rm.cli.main import main
 from embodied_rm.config_schema import load_group_choice
 from embodied_rm.data.lab_split import LabSplit
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import DataError
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.training.zero_shot.calibrate_readouts import fit_readout
 from embodied_rm.training.zero_shot.clips import MAX_FRAMES, clip_indices, draw_batch, new_frames
@@ -52,6 +56,14 @@ def test_a_split_that_leaks_or_names_an_unknown_lab_is_refused(small_lab):
         LabSplit(train=("lab_9",)).rows(source, "train")
     with pytest.raises(erm.DataError, match="no column text/lab"):
         LabSplit().rows(open_dataset(REAL_DATA / "bridge_rollouts", None), "train")
+
+
+def test_calibration_needs_a_lab_with_two_instructions():
+    pairs = [("lab_1", "open it"), ("lab_1", "open it"), ("lab_2", "close it"), ("lab_2", "lift it")]
+    meta = [SimpleNamespace(metadata={"lab": lab}, instruction=text) for lab, text in pairs]
+    check_sentences(SimpleNamespace(meta=meta), range(4))
+    with pytest.raises(DataError, match="no lab has two different instructions"):
+        check_sentences(SimpleNamespace(meta=meta), range(3))
 
 
 def test_a_mirrored_sentence_exchanges_left_and_right():
@@ -132,6 +144,22 @@ def test_encoded_episodes_are_read_again(small_lab, tmp_path):
     torch.testing.assert_close(first[0].cells, again[0].cells)
     assert first[0].cells.shape[0] == 2 and first[0].cells.shape[2:] == (16, 472)
     assert not torch.equal(first[0].cells[0], first[0].cells[1])
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match="damaged"):
+        list(encode_episodes(source, [0], encoder, 2, tmp_path))
+
+
+def test_features_of_another_video_of_the_same_name_are_not_read(small_lab, tmp_path):
+    source, encoder = open_dataset(small_lab, None), open_frozen_encoder()
+    (first,) = encode_episodes(source, [0], encoder, 1, tmp_path / "features")
+    shutil.copytree(small_lab, tmp_path / "other")
+    videos = sorted((tmp_path / "other").rglob("*.mp4"))
+    own = next(path for path in source.files(0) if path.suffix == ".mp4").name
+    other = next(path for path in videos if path.name != own)
+    shutil.copy(other, next(path for path in videos if path.name == own))
+    (second,) = encode_episodes(open_dataset(tmp_path / "other", None), [0], encoder, 1, tmp_path / "features")
+    assert first.name == second.name and not torch.equal(first.cells, second.cells)
 
 
 def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
