@@ -49,7 +49,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/pytest -n logical --dist worksteal
 
 docs: .venv/installed-dev  ## the documentation site: site/
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 checkpoint: install  ## build the bundled model and its card (two hours)
 	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)

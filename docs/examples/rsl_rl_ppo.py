@@ -1,6 +1,6 @@
 """Train rsl-rl's PPO on a task: python docs/examples/rsl_rl_ppo.py
 
-Needs `pip install embodied-rm[rsl-rl]`. Writes TensorBoard logs and checkpoints to runs/rsl_rl.
+Needs `pip install '.[rsl-rl]'`. Writes TensorBoard logs and checkpoints to runs/rsl_rl.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Train Stable-Baselines3's PPO on a task: python docs/examples/sb3_ppo.py
 
-Needs `pip install embodied-rm[sb3]`. Its other algorithms accept the same environment.
+Needs `pip install '.[sb3]'`. Its other algorithms accept the same environment.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@
 # # Refine a cloned policy
 #
 # Behavior cloning gives a policy that succeeds sometimes. PPO refines it on the learned reward alone: the
-# simulator's own reward is not used, and its success only evaluates.
+# simulator's own reward is not used, and its success only evaluates the policy before and after.
 
 # %%
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -21,6 +22,7 @@ import embodied_rm as erm
 from embodied_sim.vec_env import TabletopVecEnv
 
 ITERATIONS = int(os.environ.get("TUTORIAL_ITERATIONS", "20"))
+EPISODES = int(os.environ.get("TUTORIAL_EPISODES", "100"))
 folder = Path("runs/tutorials/refine")
 
 # %% [markdown]
@@ -52,14 +54,25 @@ envs = erm.LearnedReward(
 # ## Refine
 
 # %%
-refined = erm.refine(envs, policy, folder=folder / "run", iterations=ITERATIONS, critic_warmup_iterations=1)
+eval_envs = TabletopVecEnv("lift_cube", num_envs=16, autoreset_mode=AutoresetMode.DISABLED)
+refined = erm.refine(
+    envs,
+    policy,
+    eval_envs=eval_envs,
+    final_eval_episodes=EPISODES,
+    folder=folder / "run",
+    iterations=ITERATIONS,
+    critic_warmup_iterations=1,
+)
 
 # %% [markdown]
 # ## Look at the result
 #
-# `progress.jsonl` has one row per iteration. The reward model's success rate should rise. Compare it with the
-# simulator's before you believe it: `eval_envs=` does that.
+# `metrics.json` has the simulator's success rates before and after. `progress.jsonl` has one row per iteration, with
+# the success rate that the reward model predicts. Believe it if the simulator's has risen too.
 
 # %%
+metrics = json.loads((folder / "run" / "metrics.json").read_text())
+print(metrics["cloned_success"]["rate"], metrics["refined_success"]["rate"])
 print((folder / "run" / "progress.jsonl").read_text().splitlines()[-1][:300])
 assert refined.spec == policy.spec

@@ -22,7 +22,7 @@ import embodied_rm as erm
 # ## A video to score
 #
 # Here the simulator records one: an expert opens a drawer in front of two cameras. A recording of your own is a
-# folder with one mp4 per camera, `front.mp4` and `wrist.mp4`; `open_dataset` opens it the same way.
+# folder with one mp4 per camera: `open_dataset(folder, instruction="open the drawer")` opens it.
 
 # %%
 folder = Path("runs/tutorials/score")
@@ -36,7 +36,7 @@ print(episode.instruction, {name: frames.shape for name, frames in episode.views
 # %% [markdown]
 # ## Score it
 #
-# The bundled model knows the cameras `front`, `side` and `wrist` of the simulated tasks. A frame's output depends
+# The default model is for the simulator; `load_reward_model("real")` is for video of a real robot. It knows the cameras `front`, `side` and `wrist` of the simulated tasks. A frame's output depends
 # on earlier frames only, so offline scores are the rewards that a robot would see online.
 
 # %%
@@ -59,8 +59,8 @@ assert np.isfinite(output.progress).all()
 # %% [markdown]
 # ## When the camera is another one
 #
-# A view that the model does not know is an error that names both lists. Train a model on your cameras: see *Train
-# from a LeRobot dataset*.
+# A view that the model does not know is an error that names both lists. Use a demonstration or the model `real` (see
+# *Real robots*), or train a model on your cameras: see *Train from a LeRobot dataset*.
 
 # %%
 try:

@@ -41,7 +41,7 @@ print(data.meta[0].instruction, data.meta[0].subtasks)
 # %% [markdown]
 # ## Train
 #
-# Every key of `embodied-rm train` is an argument: `steps`, `image_size`, `tower`, `label_schemes` and so on.
+# The fields of `TrainConfig` are arguments: `steps`, `image_size`, `encoder`, `label_schemes` and so on.
 
 # %%
 model = erm.train(data, steps=STEPS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
 from embodied_rm.errors import UserError
-from embodied_rm.models.encoders import resize_episode
+from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.reward_model import Capabilities, Demonstration, DescribedRewardModel, InputSpec, RewardState
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -129,9 +129,10 @@ class BaseRewardModel(Generic[M]):
     def _resize(self, episode: Episode) -> Episode:
         """The episode with the views that the model knows, at its image size."""
         views, size = self.input_spec.select_views(tuple(episode.views), episode.name), self.input_spec.image_size
-        if size is None:
-            return replace(episode, views={name: episode.views[name] for name in views})
-        return resize_episode(episode, views, size)
+        videos = {name: episode.views[name] for name in views}
+        if size is not None:
+            videos = {name: resize_frames(frames, size) for name, frames in videos.items()}
+        return replace(episode, views=videos)
 
 
 def check_overwrite(folder: Path, *, overwrite: bool) -> None:

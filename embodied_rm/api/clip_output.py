@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
-from embodied_rm.types import BoolArray, Episode, Frames, RewardOutput
+from embodied_rm.types import BoolArray, Episode, RewardOutput
 
 CLIP_FPS = 1.0
 """Frame rate of an array of frames. No model uses it."""
@@ -40,22 +40,21 @@ def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str
             f"the model knows the views {', '.join(known_views or ())}, got {', '.join(map(str, frames))}: name your "
             "cameras as the model does, or train a model on your own with embodied_rm.train"
         )
-    views = {name: to_video(array, name) for name, array in frames.items()}
+    views = {}
+    for name, array in frames.items():
+        try:
+            views[name] = np.asarray(array)
+        except ValueError:
+            raise UserError(f"frames of view {name!r} must have one size, got images of several") from None
+        if (
+            views[name].dtype != np.uint8
+            or views[name].ndim != 4
+            or 0 in views[name].shape
+            or views[name].shape[3] != 3
+        ):
+            got = f"{views[name].dtype} {list(views[name].shape)}"
+            raise UserError(f"frames of view {name!r} must be uint8 [T, H, W, 3] with T, H, W >= 1, got {got}")
     return Episode(name="clip", views=views, instruction=instruction, fps=CLIP_FPS)
-
-
-def to_video(frames: npt.ArrayLike, view: str) -> Frames:
-    """Return the frames of a view as an array; `UserError` unless they are uint8 [T, H, W, 3], none of them 0."""
-    try:
-        array = np.asarray(frames)
-    except ValueError:
-        raise UserError(f"frames of view {view!r} must have one size, got images of several") from None
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or 0 in array.shape:
-        raise UserError(
-            f"frames of view {view!r} must be uint8 [T, H, W, 3] with T, H, W >= 1, got {array.dtype} "
-            f"{list(array.shape)}"
-        )
-    return array
 
 
 def done_frames(output: RewardOutput, threshold: float, patience: int) -> BoolArray:

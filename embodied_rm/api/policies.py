@@ -21,9 +21,6 @@ from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.types import Episode
 
-NUM_EVAL_EPISODES = 200
-"""Episodes of an evaluation before and after refinement, as in `embodied-rm refine`."""
-
 
 def clone(demos: Iterable[Episode], **config: Any) -> GaussianPolicy:
     """Clone a policy from demonstrations (behavior cloning), with the defaults of `embodied-rm clone`.
@@ -55,6 +52,7 @@ def refine(
     policy: GaussianPolicy,
     *,
     eval_envs: VectorEnv | None = None,
+    final_eval_episodes: int = 200,
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **config: Any,
@@ -66,8 +64,9 @@ def refine(
             and `AutoresetMode.DISABLED`, such as the simulator of this package.
         policy: The policy to start from; it is not changed.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
-        folder: Run folder, for `progress.jsonl` and checkpoints; an interrupted refinement continues there. None:
-            nothing is kept on disk.
+        final_eval_episodes: Episodes of each of the two evaluations.
+        folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
+            interrupted refinement continues there. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
         **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`.
 
@@ -97,8 +96,9 @@ def refine(
             reporter or NullReporter(),
             None
             if eval_envs is None
-            else lambda learned: evaluate_policy(eval_envs, learned, NUM_EVAL_EPISODES, refine_config.seed),
+            else lambda learned: evaluate_policy(eval_envs, learned, final_eval_episodes, refine_config.seed),
         )
+        run.write_json("metrics.json", result.metrics())
     return result.policy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,8 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
     refined = erm.refine(
         envs,
         policy,
+        eval_envs=make_envs(2),
+        final_eval_episodes=2,
         folder=tmp_path / "run",
         iterations=2,
         rollout_steps=4,
@@ -61,6 +64,8 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
     )
     rows = (tmp_path / "run" / "progress.jsonl").read_text().splitlines()
     assert len(rows) == 2
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["iterations"] == 2 and metrics["refined_success"]["episodes"] == 2
     after = refined.state_dict()
     assert any(not np.array_equal(before[name], after[name]) for name in before), "it learned"
     assert all(np.array_equal(before[name], policy.state_dict()[name]) for name in before), "the given one is unchanged"

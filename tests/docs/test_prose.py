@@ -68,7 +68,7 @@ def test_frames_pass_few_files_and_functions() -> None:
 
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     """Every link and every name of the API reference resolves."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "site" / "reference" / "index.html").is_file()

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
-SMALL = {"TUTORIAL_STEPS": "5", "TUTORIAL_ITERATIONS": "2"}
+SMALL = {"TUTORIAL_STEPS": "5", "TUTORIAL_ITERATIONS": "2", "TUTORIAL_EPISODES": "4"}
 
 
 @pytest.mark.timeout(900)
