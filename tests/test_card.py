@@ -15,7 +15,7 @@ def test_card_has_a_row_per_split_task_and_case():
         }
 
     paraphrase = next(case for case in AUDIT_CASES if case.name == "paraphrase_order_correlation")
-    text = model_card({
+    metrics = {
         "collect": {"episodes": 3, "successes": 2, "frames": 70},
         "train": {"parameters": 1234567, "seconds": 1800.0},
         "calibrate": {"interval_scale": 2.5, "episodes": 40},
@@ -28,7 +28,13 @@ def test_card_has_a_row_per_split_task_and_case():
         },
         "seconds": {"total": 3600.0},
         "machine": "two cores",
-    })  # fmt: skip
+        "init_sha256": None,
+    }
+    text = model_card(metrics)
+    assert "Trained from random weights by" in text
+    assert "continued from the checkpoint with the `manifest_sha256` `ab12`" in model_card(
+        {**metrics, "init_sha256": "ab12"}
+    )
     lines = text.splitlines()
     assert "value +- 2.50 (uncertainty + 0.01)" in text and "of 40 other episodes" in text
     assert "1,234,567 parameters. 60 minutes in total, 30 of them training, on two cores." in lines

@@ -36,8 +36,9 @@ print(episode.instruction, {name: frames.shape for name, frames in episode.views
 # %% [markdown]
 # ## Score it
 #
-# The default model is for the simulator; `load_reward_model("real")` is for video of a real robot. It knows the cameras `front`, `side` and `wrist` of the simulated tasks. A frame's output depends
-# on earlier frames only, so offline scores are the rewards that a robot would see online.
+# The default model knows the cameras `front`, `side` and `wrist` of the simulated tasks; `load_reward_model("real")`
+# is for video of a real robot. A frame's output depends on earlier frames only, so offline scores are the rewards that
+# a robot would see online.
 
 # %%
 model = erm.load_reward_model()

@@ -43,16 +43,11 @@ def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str
     views = {}
     for name, array in frames.items():
         try:
-            views[name] = np.asarray(array)
+            video = views[name] = np.asarray(array)
         except ValueError:
             raise UserError(f"frames of view {name!r} must have one size, got images of several") from None
-        if (
-            views[name].dtype != np.uint8
-            or views[name].ndim != 4
-            or 0 in views[name].shape
-            or views[name].shape[3] != 3
-        ):
-            got = f"{views[name].dtype} {list(views[name].shape)}"
+        if video.dtype != np.uint8 or video.ndim != 4 or 0 in video.shape or video.shape[3] != 3:
+            got = f"{video.dtype} {list(video.shape)}"
             raise UserError(f"frames of view {name!r} must be uint8 [T, H, W, 3] with T, H, W >= 1, got {got}")
     return Episode(name="clip", views=views, instruction=instruction, fps=CLIP_FPS)
 

@@ -351,6 +351,6 @@ def moving_views(demonstrations: Sequence[EncodedDemonstration]) -> tuple[str, .
     first, *others = demonstrations
     views = tuple(name for name in first.views if all(name in other.views for other in others))
     if not views:
-        shown = "; ".join(f"{d.name}: {', '.join(d.views)}" for d in demonstrations)
-        raise UserError(f"the demonstrations have no view in common in which something changes: {shown}")
+        names = "; ".join(f"{d.name}: {', '.join(d.views)}" for d in demonstrations)
+        raise UserError(f"the demonstrations have no view in common in which something changes: {names}")
     return views
