@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from process_group import Result, kill, run, start
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
@@ -30,7 +27,6 @@ from embodied_rm.rl.refine_config import RefineConfig
 from embodied_sim.observation import PROPRIO_DIM
 
 ITERATIONS = 2
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 SIZES = (
     *(
         f"iterations={ITERATIONS}",
@@ -68,35 +64,22 @@ def test_single_process_exchanges_nothing() -> None:
     )
 
 
-def command(policy: Path, out: Path, processes: int, *overrides: str) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    start = [sys.executable, *launcher, "-m", "embodied_rm", "refine", "task=lift_cube", f"policy={policy}"]
-    return [*start, f"out={out}", *SIZES, *overrides]
+def command(policy: Path, out: Path, *overrides: str) -> list[str]:
+    return ["refine", "task=lift_cube", f"policy={policy}", f"out={out}", *SIZES, *overrides]
 
 
-def refine(policy: Path, out: Path, processes: int, *overrides: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(policy, out, processes, *overrides), env=ONE_THREAD, capture_output=True, text=True, timeout=300
-    )
+def refine(policy: Path, out: Path, processes: int, *overrides: str) -> Result:
+    return run(command(policy, out, *overrides), processes, out.with_suffix(".log"))
 
 
 def run_and_kill(policy: Path, out: Path, *overrides: str) -> None:
     """Run two processes, and kill both after their first checkpoint."""
-    quiet = subprocess.DEVNULL
-    child = subprocess.Popen(command(policy, out, 2, *overrides), env=ONE_THREAD, stdout=quiet, stderr=quiet)
+    group = start(command(policy, out, *overrides), 2, out.with_suffix(".log"))
     while not (out / CHECKPOINT_DIR / MANIFEST_NAME).exists():
-        assert child.poll() is None, "it ended before it stored anything"
+        assert all(process.is_alive() for process in group), "it ended before it stored anything"
         time.sleep(0.01)
-    for pid in process_tree(child.pid):
-        os.kill(pid, signal.SIGKILL)
-    child.wait()
+    kill(group)
     assert not (out / "metrics.json").exists()
-
-
-def process_tree(pid: int) -> list[int]:
-    """Return the process and all its descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(one for child in children for one in process_tree(int(child)))]
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -119,7 +102,7 @@ def test_two_processes_equal_one_and_can_be_resumed(policy: Path, tmp_path: Path
     options = ("reward.rule=dense", "reward.success_source=simulator", "imitation_coef=0.1")
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *options)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.output
     start, one, two = (
         load_policy(folder).state_dict() for folder in (policy, *(tmp_path / n / "policy" for n in "12"))
     )
@@ -132,10 +115,10 @@ def test_two_processes_equal_one_and_can_be_resumed(policy: Path, tmp_path: Path
     assert sum(row["episodes"] for row in rows(tmp_path / "1")) >= 4, "environments were reset"
 
     again = refine(policy, tmp_path / "2", 2, "resume=true", *options)
-    assert again.returncode == 0 and "is already finished" in again.stdout
+    assert again.returncode == 0 and "is already finished" in again.output
     run_and_kill(policy, tmp_path / "run_and_kill", *options)
     other = refine(policy, tmp_path / "run_and_kill", 1, "resume=true", *options)
-    assert other.returncode == 2 and "started with 2 processes" in " ".join(other.stderr.split())
+    assert other.returncode == 2 and "started with 2 processes" in " ".join(other.output.split())
     assert refine(policy, tmp_path / "run_and_kill", 2, "resume=true", *options).returncode == 0
     ended = load_policy(tmp_path / "run_and_kill" / "policy").state_dict()
     assert len(rows(tmp_path / "run_and_kill")) == ITERATIONS
@@ -167,7 +150,7 @@ def test_rollout_rewards_use_all_processes(
     options = (f"reward.rule={rule}", "env.views=[front]", *success_options)
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *options)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.output
     single, distributed = rows(tmp_path / "1")[0], rows(tmp_path / "2")[0]
     assert single["episodes"] > 0
     for key in ("explained_variance", "shaped_return", "success", "critic_grad_norm"):

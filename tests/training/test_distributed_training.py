@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 import torch
 from curves import read_scalars
 from objectives import objective
+from process_group import Result, kill, run, start
 from sprites import episodes
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
@@ -53,16 +53,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train_command(data: Path, out: Path, processes: int, *overrides: str) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    command = [sys.executable, *launcher, "-m", "embodied_rm", "train"]
-    return [*command, f"data={data}", f"out={out}", *OVERRIDES, *overrides]
+def train_command(data: Path, out: Path, *overrides: str) -> list[str]:
+    return ["train", f"data={data}", f"out={out}", *OVERRIDES, *overrides]
 
 
-def train(data: Path, out: Path, processes: int, *overrides: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    line = train_command(data, out, processes, *overrides)
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
+def train(data: Path, out: Path, processes: int, *overrides: str) -> Result:
+    return run(train_command(data, out, *overrides), processes, out.with_suffix(".log"))
 
 
 def load_weights(out: Path) -> dict[str, torch.Tensor]:
@@ -74,7 +70,7 @@ def two_process_run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Run folder of an uninterrupted training in two processes."""
     out = tmp_path_factory.mktemp("two") / "run"
     result = train(data, out, 2)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.output
     return out
 
 
@@ -88,7 +84,7 @@ def test_two_processes_equal_one_and_resume_exactly(
     data: Path, tmp_path: Path, two_process_run: Path, two_process_weights: dict[str, torch.Tensor]
 ) -> None:
     result = train(data, tmp_path / "1", 1, "gradient_accumulation_steps=2")
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.output
     weights = load_weights(tmp_path / "1")
     assert all(torch.equal(weights[name], tensor) for name, tensor in two_process_weights.items()), (
         "two microbatches in one process equal one in each of two"
@@ -97,7 +93,7 @@ def test_two_processes_equal_one_and_resume_exactly(
     save_always = ("checkpoint_seconds=1e-9",)
     train_and_kill(data, tmp_path / "killed", *save_always)
     resumed = train(data, tmp_path / "killed", 2, *save_always, "resume=true")
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode == 0, resumed.output
     resumed_weights = load_weights(tmp_path / "killed")
     assert all(torch.equal(resumed_weights[name], tensor) for name, tensor in two_process_weights.items())
 
@@ -110,20 +106,18 @@ def test_two_processes_equal_one_and_resume_exactly(
 
 def train_and_kill(data: Path, out: Path, *overrides: str) -> None:
     """Train in two processes and kill them after their first save."""
-    line = train_command(data, out, 2, *overrides)
-    child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    group = start(train_command(data, out, *overrides), 2, out.with_suffix(".log"))
     while not (out / TRAIN_STATE_DIR / MANIFEST_NAME).exists():
-        assert child.poll() is None, "training ended before its first save"
+        assert all(process.is_alive() for process in group), "training ended before its first save"
         time.sleep(0.01)
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    kill(group)
 
 
 def test_sharded_towers_learn_like_replicated_ones_and_resume_exactly(
     data: Path, tmp_path: Path, two_process_weights: dict[str, torch.Tensor]
 ) -> None:
     result = train(data, tmp_path / "sharded", 2, "fsdp=true")
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.output
     sharded = load_weights(tmp_path / "sharded")
     for name in two_process_weights:
         torch.testing.assert_close(sharded[name], two_process_weights[name], rtol=0, atol=1e-5, msg=name)
@@ -132,11 +126,11 @@ def test_sharded_towers_learn_like_replicated_ones_and_resume_exactly(
     train_and_kill(data, tmp_path / "killed", *save_always)
     shutil.copytree(tmp_path / "killed", tmp_path / "three")
     resumed = train(data, tmp_path / "killed", 2, *save_always, "resume=true")
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode == 0, resumed.output
     resumed_weights = load_weights(tmp_path / "killed")
     assert all(torch.equal(resumed_weights[name], sharded[name]) for name in sharded), "resuming is exact"
     three_processes = train(data, tmp_path / "three", 3, *save_always, "resume=true")
-    assert three_processes.returncode == 0, three_processes.stderr
+    assert three_processes.returncode == 0, three_processes.output
     resumed_weights = load_weights(tmp_path / "three")
     assert max(float((resumed_weights[name] - sharded[name]).abs().max()) for name in sharded) < 0.02, (
         "three processes sum in another order"
@@ -225,7 +219,7 @@ def test_invalid_sharding_is_rejected(tmp_path: Path) -> None:
 def test_indivisible_batch_is_rejected(data: Path, tmp_path: Path) -> None:
     result = train(data, tmp_path / "odd", 2, "batch_size=5")
     assert result.returncode != 0 and "batch_size=5 cannot be shared evenly by 2 processes" in " ".join(
-        result.stderr.split()
+        result.output.split()
     )
     with pytest.raises(UserError, match="batch_size=5 cannot be shared evenly by 2 processes"):
         DistContext(world_size=2).local_count(5, "batch_size")
