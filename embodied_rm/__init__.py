@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.sources import load_reward_model, open_dataset
     from embodied_rm.api.train_model import train
     from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
+    from embodied_rm.data.feature_map import FeatureMap
     from embodied_rm.errors import CheckpointError, DataError, UserError
     from embodied_rm.rewards.reward_config import RewardConfig
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
@@ -33,6 +34,7 @@ EXPORTS = {
     "DataError": "embodied_rm.errors",
     "DemonstrationRewardModel": "embodied_rm.api.demonstration_reward_model",
     "Episode": "embodied_rm.types",
+    "FeatureMap": "embodied_rm.data.feature_map",
     "LearnedReward": "embodied_rm.api.learned_reward",
     "ProgressRewardModel": "embodied_rm.api.progress_reward_model",
     "RewardConfig": "embodied_rm.rewards.reward_config",
@@ -56,6 +58,7 @@ __all__ = [
     "DataError",
     "DemonstrationRewardModel",
     "Episode",
+    "FeatureMap",
     "LearnedReward",
     "ProgressRewardModel",
     "RewardConfig",
