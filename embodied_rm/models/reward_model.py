@@ -175,13 +175,13 @@ class RewardModel(Protocol):
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RewardState:
-        """Start N episodes at their first frames; the potential of the first frame is 0.
+        """Start N episodes at their first frames, whose potential is 0 unless the model `ScoresFirstFrame`.
 
         Args:
             views: First frames, one row per environment.
             instructions: One instruction per environment.
-            goal: Goal images, one row per environment. A model may ignore them.
-            reference: Demonstrations, one per environment. A model may ignore them.
+            goal: Goal images, one row per environment. A model may ignore or refuse them.
+            reference: Demonstrations, one per environment. A model may ignore or refuse them.
 
         Returns:
             The state before the first `step`.
