@@ -139,11 +139,12 @@ def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
     """Read the first episode at a path, at an image size (height, width)."""
     # pyarrow and PyAV take time to import.
-    from embodied_rm.data.open_dataset import open_dataset
+    from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
     from embodied_rm.data.source import find_index
     from embodied_rm.paths import resolve_dataset
 
-    source = open_dataset(resolve_dataset(path), DEMONSTRATED)
+    folder = resolve_dataset(path)
+    source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)
     return read_thinned(source, find_index(source, 0), size)
 
 

@@ -92,5 +92,5 @@ def encoded_stride(meta: EpisodeMeta) -> int:
 def select_demonstrations(keys: DemonstrationKeys, features: FeatureMap) -> tuple[EpisodeSource, list[int]]:
     """Return the dataset of the demonstrations, and their rows in it."""
     assert keys.demonstration is not None
-    source = open_dataset(resolve_dataset(keys.demonstration), DEMONSTRATED, features)
+    source = open_videos(keys.demonstration, None, features)
     return source, [find_index(source, index) for index in keys.demonstration_indices]

@@ -28,19 +28,21 @@ class BlockingJudge:
     def __init__(self) -> None:
         self.released = threading.Event()
 
-    def reset(self, views, instructions, goal=None, reference=None) -> int:
+    def reset(self, views, instructions, goal=None, reference=None) -> tuple[int]:
         self.released.wait(30)
-        return 0
+        return (0,)
 
-    def step(self, state: int, views) -> tuple[RewardOutput, int]:
+    def step(self, state: tuple[int], views) -> tuple[RewardOutput, tuple[int]]:
         zero = np.zeros(1, np.float32)
-        progress = zero + (state + 1) / 100
+        progress = zero + (state[0] + 1) / 100
         valid, subtask = np.ones(1, bool), np.zeros(1, np.int64)
-        return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=zero, uncertainty=zero), state + 1
+        return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=zero, uncertainty=zero), (
+            state[0] + 1,
+        )
 
 
 class FailingJudge(BlockingJudge):
-    def step(self, state: int, views) -> tuple[RewardOutput, int]:
+    def step(self, state: tuple[int], views) -> tuple[RewardOutput, tuple[int]]:
         raise UserError("the judge failed")
 
 

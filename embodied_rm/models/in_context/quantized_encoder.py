@@ -82,6 +82,7 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
+            reduce_range=True,  # sums of 8-bit products saturate on processors without VNNI
         )
         run = load_graph(quantized.read_bytes(), "encoder", output_names())
     return encoder.with_graph(run)
