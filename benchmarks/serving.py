@@ -55,7 +55,7 @@ def run_service(command: list[str]) -> Iterator[RunningService]:
     finally:
         if service.process.poll() is None:
             service.process.send_signal(signal.SIGTERM)
-        service.process.wait(60)
+        service.process.wait(180)
 
 
 def start_service(command: list[str]) -> RunningService:

@@ -18,7 +18,7 @@ from embodied_rm.serve.service_config import RayConfig, ServeConfig
 from embodied_rm.training import TrainConfig, make_net
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_scaling_and_a_killed_replica_keep_all_results_right() -> None:
     """A short run of `python benchmarks/serve_ray.py`."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
