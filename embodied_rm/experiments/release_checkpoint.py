@@ -13,7 +13,7 @@ from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments import evaluate_model
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_page import describe_machine
-from embodied_rm.paths import CHECKPOINT_DIR
+from embodied_rm.paths import CHECKPOINT_DIR, resolve_reward_model
 from embodied_rm.report.model_card import model_card
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes
@@ -46,7 +46,7 @@ class BuildCheckpointConfig:
     num_test_successes: int = 10
     num_test_failures: int = 10
     seed: int = 0
-    init_from: Path | None = None  # checkpoint that training continues from; None: random weights
+    init_from: Path | None = None  # run folder or checkpoint folder that training continues from; None: random weights
     clip_baseline: str | None = None
     install_dir: Path | None = None
 
@@ -60,6 +60,9 @@ class BuildCheckpointConfig:
 def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record, train, calibrate, evaluate on seen and unseen splits, and audit; write the model and its card."""
     pipeline = Pipeline(run, reporter)
+    init_sha256 = None
+    if config.init_from is not None:
+        init_sha256 = read_manifest(resolve_reward_model(config.init_from))["manifest_sha256"]
     env_config, seen = EnvConfig(views=VIEW_NAMES), load_split(TRAIN_SPLIT)
     collect_config = collect_episodes.CollectConfig(
         split=seen, num_successes=config.num_successes, num_failures=config.num_failures,
@@ -94,7 +97,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
         **audit_metrics,
         "seconds": {**pipeline.seconds_by_phase, "total": pipeline.total_seconds},
         "machine": describe_machine(),
-        "init_sha256": None if config.init_from is None else read_manifest(config.init_from)["manifest_sha256"],
+        "init_sha256": init_sha256,
     }
     RunFolder(model_folder / CHECKPOINT_DIR).write_json(METRICS_FILE, metrics)
     write_atomic(model_folder / CHECKPOINT_DIR / CARD_FILE, model_card(metrics))

@@ -225,6 +225,11 @@ class ScoresFirstFrame(Protocol):
         ...
 
 
+def reference_argument(reference: Demonstration | None) -> dict[str, Demonstration]:
+    """Return the keyword argument of `reset` for a reference: none without one, as a model may lack the parameter."""
+    return {} if reference is None else {"reference": reference}
+
+
 def first_outputs(model: RewardModel, state: RewardState) -> RewardOutput:
     """Return the prediction for the first frames: no progress and no success, unless the model has its own.
 

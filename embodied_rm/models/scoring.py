@@ -17,6 +17,7 @@ from embodied_rm.models.reward_model import (
     StepsMany,
     VideoRewardModel,
     first_outputs,
+    reference_argument,
 )
 from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
 from embodied_rm.types import Episode, IntArray, RewardOutput, Views
@@ -119,11 +120,6 @@ def with_subgoals(model: RewardModel, instructions: Iterable[str]) -> RewardMode
     if is_whole or not any(SUBGOAL_SEPARATOR in instruction for instruction in instructions):
         return model
     return SubgoalRewardModel(model)
-
-
-def reference_argument(reference: Demonstration | None) -> dict[str, Demonstration]:
-    """Return the keyword argument of `reset` for a reference: none without one, as a model may lack the parameter."""
-    return {} if reference is None else {"reference": reference}
 
 
 def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:

@@ -14,6 +14,7 @@ from embodied_rm.models.reward_model import (
     RewardState,
     ScoresFirstFrame,
     first_outputs,
+    reference_argument,
 )
 from embodied_rm.models.subgoal_state import SubgoalState, object_array
 from embodied_rm.types import IntArray, RewardOutput, Views
@@ -60,8 +61,7 @@ class SubgoalRewardModel:
             inner_state = self.model.reset(views, [sentences[0] for sentences in subgoals], goal)
         else:
             subgoals = [(instruction,) for instruction in instructions]
-            reference_kwargs = {} if reference is None else {"reference": reference}
-            inner_state = self.model.reset(views, instructions, goal, **reference_kwargs)
+            inner_state = self.model.reset(views, instructions, goal, **reference_argument(reference))
         zeros = np.zeros(len(subgoals), np.int64)
         return SubgoalState(
             states=(inner_state,) * max(map(len, subgoals), default=1),

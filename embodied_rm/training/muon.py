@@ -73,7 +73,9 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, matrix: Tensor, gradient: Tensor, group: dict[str, float]) -> None:
         state = self.state[matrix]
-        buffer = state.setdefault("momentum_buffer", torch.zeros_like(gradient))
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        buffer = state["momentum_buffer"]
         buffer.lerp_(gradient, 1 - group["momentum"])
         update = orthogonalize(gradient.lerp(buffer, group["momentum"]))
         matrix.mul_(1 - group["lr"] * group["weight_decay"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -93,10 +93,10 @@ class FrozenEncoder:
             Per level, cells float32 [M, h * w, C] of unit length.
         """
         pixels = torch.from_numpy(np.ascontiguousarray(resize_frames(images, self.image_size)))
-        chunks, num_threads = pixels.split(IMAGES_PER_CALL), torch.get_num_threads()
-        shares = self._executor.map(self._run_all, [chunks[i::num_threads] for i in range(num_threads)])
-        maps = chain.from_iterable(zip_longest(*shares))
-        levels = zip(*(chunk_maps for chunk_maps in maps if chunk_maps is not None), strict=True)
+        chunks = pixels.split(IMAGES_PER_CALL)
+        share = -(-len(chunks) // torch.get_num_threads())
+        shares = [chunks[start : start + share] for start in range(0, len(chunks), share)]
+        levels = zip(*chain.from_iterable(self._executor.map(self._run_all, shares)), strict=True)
         return [nn.functional.normalize(torch.cat(level).flatten(2).transpose(1, 2), dim=2) for level in levels]
 
     def _run_all(self, chunks: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
