@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import mujoco
 import numpy as np
@@ -215,3 +216,19 @@ def test_invalid_arguments_are_errors(backend: PhysicsBackend) -> None:
         make_renderer("auto", backend, CAMERAS, (0, 64))
     with pytest.raises(SimError, match=r"unknown renderer 'opengl'.*Available: auto, gl, warp"):
         make_renderer("opengl", backend, CAMERAS, 64)
+
+
+def test_triton_is_loaded_before_the_opengl_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both contain LLVM, and the process crashes in the other order."""
+    (tmp_path / "triton.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    names: list[str] = []
+
+    def import_module(name: str) -> MagicMock:
+        names.append(name)
+        return MagicMock()
+
+    monkeypatch.setattr(gl_context.importlib, "import_module", import_module)
+    gl_context.make_gl_context("egl", 8, 8)
+    assert names == ["triton", "mujoco.egl"]

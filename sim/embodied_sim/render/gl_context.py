@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -59,9 +60,19 @@ def make_gl_context(platform: str, height: int, width: int) -> GLContext:
     # MuJoCo and Mesa read these when a context is created. Mesa's rasterizer threads would compete with ours.
     os.environ["MUJOCO_GL"] = platform
     os.environ.setdefault("LP_NUM_THREADS", "0")
+    load_triton()
     context: GLContext = importlib.import_module(f"mujoco.{platform}").GLContext(width, height)
     context.make_current()
     return context
+
+
+def load_triton() -> None:
+    """Import Triton, if torch brought it. Mesa and Triton contain LLVM; after Mesa's, loading Triton's crashes.
+
+    torch itself imports Triton at the first step of an optimizer.
+    """
+    if importlib.util.find_spec("triton") is not None:
+        importlib.import_module("triton")
 
 
 def describe_missing_gl() -> str:
