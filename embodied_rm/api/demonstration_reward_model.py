@@ -19,8 +19,9 @@ from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_fro
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import RewardState
-from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_net
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import ARCHITECTURE, load_zero_shot_net
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
+from embodied_rm.paths import REAL_CHECKPOINT
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Episode, RewardOutput, Views
 
@@ -120,19 +121,19 @@ def make_demonstration_model(episodes: Sequence[Episode], encoder: FrozenEncoder
     return DemonstrationModel(episodes, encoder, open_direction_net(encoder))
 
 
-def find_direction_checkpoint(encoder: FrozenEncoder) -> Path | None:
-    """Return the bundled model of real robots; None where it was trained on another encoder."""
-    from embodied_rm.paths import REAL_CHECKPOINT
-
-    if not REAL_CHECKPOINT.is_dir():
+def find_direction_checkpoint(encoder: FrozenEncoder, folder: Path = REAL_CHECKPOINT) -> Path | None:
+    """Return a model of real robots, the bundled one by default; None where it was trained on another encoder."""
+    if not folder.is_dir():
         return None
-    trained_on = read_manifest(REAL_CHECKPOINT)["encoder"]["sha256"]
-    return REAL_CHECKPOINT if trained_on == encoder.weights_sha256 else None
+    manifest = read_manifest(folder)
+    if manifest["architecture"] != ARCHITECTURE:
+        return None
+    return folder if manifest["encoder"]["sha256"] == encoder.weights_sha256 else None
 
 
-def open_direction_net(encoder: FrozenEncoder) -> ZeroShotNet | None:
+def open_direction_net(encoder: FrozenEncoder, checkpoint: Path = REAL_CHECKPOINT) -> ZeroShotNet | None:
     """Return the nets of that model; None where there is none."""
-    folder = find_direction_checkpoint(encoder)
+    folder = find_direction_checkpoint(encoder, checkpoint)
     return None if folder is None else load_zero_shot_net(folder)[0]
 
 

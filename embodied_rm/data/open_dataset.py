@@ -9,7 +9,12 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.readers import READERS, register_dataset_reader
-from embodied_rm.data.recordings.recording import INSTRUCTION_FILE, VIDEO_SUFFIXES
+from embodied_rm.data.recordings.recording import (
+    INSTRUCTION_FILE,
+    VIDEO_SUFFIXES,
+    find_recording_folders,
+    find_videos,
+)
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE
 from embodied_rm.data.recordings.write_folder import FolderAnnotationStore
@@ -65,7 +70,7 @@ def lacks_instruction(path: Path) -> bool:
     if any((path / name).exists() for name in (JSON_TABLE, CSV_TABLE, fmt.INFO_PATH)):
         return False
     folder = path.parent if path.suffix.lower() in VIDEO_SUFFIXES else path
-    is_recording = folder != path or any(path.glob("*.mp4")) or any(path.glob("*/*.mp4"))
+    is_recording = folder != path or bool(find_videos(path) or find_recording_folders(path))
     near = (folder, folder.absolute().parent, *(child for child in path.glob("*") if child.is_dir()))
     return is_recording and not any((place / INSTRUCTION_FILE).exists() for place in near)
 
@@ -85,6 +90,5 @@ def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore
         raise DataError(f"{error}, {hint}") from None
     if any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
         return TableAnnotationStore(path, [meta.name for meta in source.meta])
-    single_recording = any(path.glob("*.mp4"))
-    folders = [path if single_recording else path / meta.name for meta in source.meta]
+    folders = [path if find_videos(path) else path / meta.name for meta in source.meta]
     return FolderAnnotationStore(path, folders, [meta.length for meta in source.meta])

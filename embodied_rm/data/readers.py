@@ -9,7 +9,14 @@ from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_min
 from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.data.recordings.recording import VIDEO_SUFFIXES, find_recording, find_recordings, video_recording
+from embodied_rm.data.recordings.recording import (
+    VIDEO_SUFFIXES,
+    find_recording,
+    find_recording_folders,
+    find_recordings,
+    find_videos,
+    video_recording,
+)
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
 from embodied_rm.data.source import EpisodeSource
@@ -83,14 +90,14 @@ def _open_video(path: Path, instruction: str | None, feature_map: FeatureMap) ->
 
 @register_dataset_reader("recording", layout="<view>.mp4 (a recording)")
 def _open_recording(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
-    if not any(path.glob("*.mp4")):
+    if not find_videos(path):
         return None
     return Mp4Dataset([find_recording(path, instruction)], feature_map, path=path)
 
 
 @register_dataset_reader("recordings", layout="<episode>/<view>.mp4 (several recordings)")
 def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
-    folders = sorted({video.parent for video in path.glob("*/*.mp4")})
+    folders = find_recording_folders(path)
     if not folders:
         return None
     recordings, issues = find_recordings(folders, instruction)

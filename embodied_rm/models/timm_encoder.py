@@ -16,16 +16,17 @@ from embodied_rm.errors import CheckpointError, UserError, unknown_name_message
 from embodied_rm.hub_download import download_repository
 from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
 from embodied_rm.models.pretrained_weights import (
-    EFFICIENTNET_LITE0,
+    EFFICIENTNET_LITE,
     TIMM_PREFIX,
+    PretrainedWeights,
     download_weights,
     find_weights,
+    is_efficientnet_lite,
     tensors_sha256,
 )
 from embodied_rm.models.released.torch_pickle import read_torch_file
 
-EFFICIENTNET_LITE0_ARCHITECTURE = "tf_efficientnet_lite0"
-EFFICIENTNET_LITE0_TENSORS_SHA256 = "3f2a6f8bd070db034b18afaf03fed0a739686281ce530a8b53f35f7b3ebc65a2"
+EFFICIENTNET_LITE_SIDES_PX = (224, 240, 260)  # of the images that each was trained on
 TIMM_MODEL_TYPE = "timm"  # in descriptions of encoders, where `transformers` has its own types
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 
@@ -57,15 +58,16 @@ class TimmImageTower(nn.Module):
 
 def is_timm_name(name: str) -> bool:
     """Return whether `load_timm` loads an encoder of that name."""
-    return name == EFFICIENTNET_LITE0.name or name.startswith(TIMM_PREFIX)
+    return is_efficientnet_lite(name) or name.startswith(TIMM_PREFIX)
 
 
 def load_timm(name: str) -> tuple[TimmDescription, nn.Module]:
     """Load an image encoder in eval mode, with its weights.
 
     Args:
-        name: "efficientnet_lite0"; or "timm:" and the name of a timm model, whose weights come from the hub, or the
-            path of a safetensors file or of a folder as on the hub (config.json, model.safetensors).
+        name: "efficientnet_lite0" to "efficientnet_lite2"; or "timm:" and the name of a timm model, whose weights come
+            from the hub, or the path of a safetensors file or of a folder as on the hub (config.json,
+            model.safetensors).
 
     Returns:
         Its description, and the timm model without its classifier.
@@ -74,8 +76,9 @@ def load_timm(name: str) -> tuple[TimmDescription, nn.Module]:
         CheckpointError: When the weights are absent, damaged, or those of another model.
         UserError: For an unknown name.
     """
-    if name == EFFICIENTNET_LITE0.name:
-        return _load_efficientnet_lite0()
+    for weights, side in zip(EFFICIENTNET_LITE, EFFICIENTNET_LITE_SIDES_PX, strict=True):
+        if name == weights.name:
+            return _load_efficientnet_lite(weights, side)
     source = name.removeprefix(TIMM_PREFIX)
     path = Path(source)
     if not path.exists():
@@ -90,7 +93,7 @@ def load_timm(name: str) -> tuple[TimmDescription, nn.Module]:
 def check_architecture(name: str) -> None:
     """Raise `UserError` unless timm has a model of that name; names that would reach a network are none."""
     if not timm.is_model(name):
-        names = timm.list_models(f"*{name.split('.')[0][:6]}*") or [EFFICIENTNET_LITE0_ARCHITECTURE]
+        names = timm.list_models(f"*{name.split('.')[0][:6]}*") or timm.list_models("tf_efficientnet_lite*")
         raise UserError(f"{unknown_name_message(name, names[:8], 'timm model')}, and all that timm.list_models() names")
 
 
@@ -106,25 +109,23 @@ def _tagged_name(name: str) -> str:
     return name if "." in name or default is None or not default.tag else f"{name}.{default.tag}"
 
 
-def _load_efficientnet_lite0() -> tuple[TimmDescription, nn.Module]:
-    names = timm.create_model(EFFICIENTNET_LITE0_ARCHITECTURE, pretrained=False).state_dict()
-    path = find_weights(EFFICIENTNET_LITE0)
+def _load_efficientnet_lite(known: PretrainedWeights, side: int) -> tuple[TimmDescription, nn.Module]:
+    architecture = f"tf_{known.name}"
+    names = timm.create_model(architecture, pretrained=False).state_dict()
+    path = find_weights(known)
     if path is not None:
         weights = dict(zip(names, read_torch_file(path).values(), strict=True))
     else:
-        folder = download_weights(EFFICIENTNET_LITE0)
+        folder = download_weights(known)
         stored = read_weights([folder / WEIGHTS_FILE])
         weights = {name: stored[name] for name in names if name in stored}  # in the order of the digest
-    if tensors_sha256(weights) != EFFICIENTNET_LITE0_TENSORS_SHA256:
-        raise CheckpointError(f"{path or folder}: does not hold the weights of {EFFICIENTNET_LITE0.name}")
+    if tensors_sha256(weights) != known.tensors_sha256:
+        raise CheckpointError(f"{path or folder}: does not hold the weights of {known.name}")
     # TensorFlow's preprocessing of this family: (pixel - 127) / 128.
     description = TimmDescription(
-        architecture=EFFICIENTNET_LITE0_ARCHITECTURE,
-        image_size=(224, 224),
-        mean=(127 / 255,) * 3,
-        std=(128 / 255,) * 3,
+        architecture=architecture, image_size=(side, side), mean=(127 / 255,) * 3, std=(128 / 255,) * 3
     )
-    return description, _with_weights(description.architecture, weights, path or folder)
+    return description, _with_weights(architecture, weights, path or folder)
 
 
 def _load_file(path: Path) -> tuple[TimmDescription, nn.Module]:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from embodied_rm.api.demonstration_reward_model import FLOAT32, check_precision
+from embodied_rm.api.demonstration_reward_model import FLOAT32, check_precision, open_direction_net
 from embodied_rm.command import Command
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP
 from embodied_rm.data.lab_split import LabSplit
@@ -65,8 +65,7 @@ class EvaluateRealConfig:
         for name in (*self.sets, *self.zero_shot_names):
             if not (self.data / name).exists():
                 raise UserError(f"there is no set {name} in {self.data}: name its sets by sets= and zero_shot_sets=")
-        if self.zero_shot_names:
-            resolve_reward_model(self.checkpoint)
+        resolve_reward_model(self.checkpoint)
 
     def listed_groups(self, name: str) -> list[list[str]]:
         """Names of the episodes of each group that is listed for a set."""
@@ -78,15 +77,15 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
     """Score all pairs of all sets; write metrics and, if set, the section of a results page."""
     config.check_folders()
     frozen = open_frozen_encoder(config.encoder)
-    size = frozen.image_size
+    size, direction_net = frozen.image_size, open_direction_net(frozen, resolve_reward_model(config.checkpoint))
     real_sets = [read_real_set(config.data / name, size, config.listed_groups(name), reporter) for name in config.sets]
     results = {}
     for real_set in real_sets:
         other_tasks = find_other_tasks(real_set, real_sets)
         total = sum(1 for _ in demonstrations(real_set))
         encoder = frozen if config.precision == FLOAT32 else quantize_encoder(frozen, sample(real_set))
-        steps = reporter.track(score_pairs(real_set, encoder, other_tasks), f"score {real_set.name}", total=total)
-        scores = list(steps)[-1]
+        pairs = score_pairs(real_set, encoder, direction_net, other_tasks)
+        scores = list(reporter.track(pairs, f"score {real_set.name}", total=total))[-1]
         results[real_set.name] = summarize(scores)
         reporter.table(real_set.name, format_summary(results[real_set.name]))
     zero_shot = evaluate_zero_shot(config, reporter)

@@ -12,7 +12,8 @@ from embodied_rm.types import Subtask
 
 ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
 SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
-VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm")  # of single video files
+MP4_SUFFIXES = (".mp4", ".mov", ".m4v")  # in lower case: of files that can be read
+VIDEO_SUFFIXES = (*MP4_SUFFIXES, ".mkv", ".avi", ".webm", ".gif")  # of files that are recognized as a video
 VIDEO_VIEW = "video"  # view name of a single video file
 INSTRUCTION_FILE = "task_instruction.json"
 """List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
@@ -58,10 +59,25 @@ def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, s
             raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")
 
 
+def find_videos(folder: Path) -> list[Path]:
+    """Return the video files of a folder, sorted; hidden ones, as other systems leave beside a copy, are none."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in files if path.suffix.lower() in MP4_SUFFIXES and not path.name.startswith(".")]
+
+
+def find_recording_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder that hold videos, sorted."""
+    children = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [child for child in children if not child.name.startswith(".") and find_videos(child)]
+
+
 def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
     """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present."""
     folder = Path(folder)
-    videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
+    files = find_videos(folder)
+    videos = {path.stem: path for path in files}
+    if len(videos) < len(files):
+        raise DataError(f"{folder}: two videos are of the same view: {', '.join(path.name for path in files)}")
     if not videos:
         raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
     annotation_path = folder / ANNOTATION_FILE

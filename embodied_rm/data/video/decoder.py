@@ -23,7 +23,7 @@ class VideoInfo:
 
     timestamps: FrameTimes  # float64 [T], s: presentation time of each frame, strictly increasing
     fps: float
-    height: int
+    height: int  # of the frames as players show them, pixels
     width: int
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
         stream.seek(offset)
         name, box_bytes = _box_header(stream, size - offset)
         if offset == 0 and name not in ALLOWED_FIRST_BOXES:
-            raise DataError(f"{path}: not an mp4 video")
+            raise DataError(f"{path}: not an mp4 video; `ffmpeg -i {path.name} {path.stem}.mp4` converts one")
         if box_bytes < 8 or box_bytes > size - offset:
             reason = f"{size - offset} bytes are left where {name!r} needs {box_bytes}"
             raise DataError(f"{path}: the video is cut short: {reason}")

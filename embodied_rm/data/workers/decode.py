@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ class OpenVideo:
             raise framing.InvalidFileError(f"codec {codec!r} is not supported (only {', '.join(sorted(CODECS))})")
         if not 0 < context.width * context.height <= framing.MAX_PIXELS:
             raise framing.InvalidFileError(f"its images claim to be {context.width}x{context.height}")
-        self.size = (context.height, context.width)
+        self.stored_size = (context.height, context.width)
         context.options = {"max_pixels": str(framing.MAX_PIXELS)}
         context.thread_count = 1 if context.width * context.height <= SINGLE_THREAD_MAX_PIXELS else 2
         context.thread_type = "FRAME" if context.thread_count > 1 else "NONE"
@@ -59,6 +60,28 @@ class OpenVideo:
         if not rate:
             raise framing.InvalidFileError("it states no frame rate")
         return float(rate)
+
+    @cached_property
+    def quarter_turns(self) -> int:
+        """Counterclockwise quarter turns by which players turn the frames, as phones store them; decodes one frame."""
+        angle = self.seek(0.0).rotation
+        self._current = None
+        return round(angle / 90) % 4
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the frames as they are shown, in pixels."""
+        return self.turned(self.stored_size)
+
+    def turned(self, size: Sequence[int]) -> tuple[int, int]:
+        """Turn a size (height, width) of stored frames to that of shown ones, and back."""
+        height, width = size
+        return (width, height) if self.quarter_turns % 2 else (height, width)
+
+    def show(self, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
+        """Return a frame as players show it, uint8 [H, W, 3] of a size (height, width)."""
+        pixels = framing.resize_rgb(self.reformatter, frame, self.turned(size))
+        return np.ascontiguousarray(np.rot90(pixels, self.quarter_turns))
 
     def close(self) -> None:
         self.container.close()
@@ -146,7 +169,7 @@ def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> Non
     frames_per_chunk = max(1, framing.CHUNK_BYTES // (height * width * 3))
     for start in range(0, len(times), frames_per_chunk):
         frames = (video.frame_at(time, tolerance) for time in times[start : start + frames_per_chunk])
-        pixels = np.stack([framing.resize_rgb(video.reformatter, frame, size) for frame in frames])
+        pixels = np.stack([video.show(frame, size) for frame in frames])
         framing.send_chunk(out, b"F", pixels.data.cast("B"))
     framing.send_result(out, {})
 

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from embodied_rm.api.clip_output import done_frames
-from embodied_rm.api.demonstration_reward_model import DEMONSTRATED, open_direction_net
+from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
 from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
@@ -21,6 +21,7 @@ from embodied_rm.metrics import mae, voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder
 from embodied_rm.models.scoring import score_video
+from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput, Views
 
@@ -44,9 +45,11 @@ class PairScores:
     video_seconds: float = 0.0  # their length, s
 
 
-def score_pairs(real_set: RealSet, frozen: FrozenEncoder, other_tasks: Sequence[Episode]) -> Iterator[PairScores]:
+def score_pairs(
+    real_set: RealSet, frozen: FrozenEncoder, direction_net: ZeroShotNet | None, other_tasks: Sequence[Episode]
+) -> Iterator[PairScores]:
     """Yield the results so far after each demonstration; `other_tasks` are videos of other tasks."""
-    scores, direction_net, encoder = PairScores(), open_direction_net(frozen), CachingEncoder(frozen)
+    scores, encoder = PairScores(), CachingEncoder(frozen)
     untimed = dict(real_set.seconds)
     for group, demonstration in demonstrations(real_set):
         model = DemonstrationModel([demonstration], encoder, direction_net)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from real_videos import bridge, encoder, with_frames
 
 from embodied_rm.api.demonstration_reward_model import open_direction_net
@@ -73,6 +74,16 @@ def test_many_frames_at_once_equal_one_by_one_and_rows_are_independent(model):
         output, state = model.step(state, Views(names=first.names, frames=frames[t]))
         assert output.progress[0] == pytest.approx(at_once.progress[t - 1], abs=1e-5)
         assert output.success[0] == pytest.approx(at_once.success[t - 1], abs=1e-5)
+
+
+def test_the_memory_of_a_video_does_not_grow_with_it(model):
+    """Whatever its length, the state has the same numbers: a video of ten hours is scored like one of ten seconds."""
+    frames = views_of(bridge(ROLLOUT))
+    state, sizes = model.reset(frames.select(np.array([0])), [""]), []
+    for _ in range(3):
+        _, state = model.step_many(state, frames)
+        sizes.append({name: value.shape for name, value in vars(state).items() if isinstance(value, torch.Tensor)})
+    assert len(sizes[0]) > 10 and sizes[0] == sizes[1] == sizes[2]
 
 
 def test_frames_without_an_image_are_invalid_and_change_nothing(model):
