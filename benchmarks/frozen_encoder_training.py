@@ -31,7 +31,8 @@ from embodied_rm.training.objective import all_loss_terms, sum_loss_terms
 from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask
 
-import open_clip  # isort: skip (torchvision needs definitions of embodied_rm first)
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip (of which timm needs definitions)
+import open_clip  # isort: skip
 
 TOWER_NAME = "ViT-B-16"
 VIEW_NAMES, NUM_FRAMES, NUM_EPISODES = ("front", "wrist"), 24, 4
@@ -83,7 +84,13 @@ def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: 
 def measure(num_rounds: int, folder: Path) -> tuple[list[float], list[float], float]:
     """Return seconds per step without and with cached features, and seconds per cached image."""
     augment = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0)
-    config = TrainConfig(encoder=save_random_tower(folder), train_encoder=False, image_size=(224, 224), augment=augment)
+    config = TrainConfig(
+        encoder=save_random_tower(folder),
+        train_encoder=False,
+        train_text_encoder=False,
+        image_size=(224, 224),
+        augment=augment,
+    )
     episodes_list = make_episodes()
     net = make_net(episodes_list, config).train()
     labeled = label(episodes_list)

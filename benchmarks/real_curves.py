@@ -27,6 +27,7 @@ from embodied_rm.report.markdown import markdown_table
 
 PAGE = Path("docs/results/real_curves.md")
 COMMAND = "python benchmarks/real_curves.py"
+TITLE = "Encoders and data on real robots"
 ENCODERS = [weights.name for weights in EFFICIENTNET_LITE]
 LABS = ("lab_0", "lab_1", "lab_2", "lab_3")  # that are trained on; fewer of them are the first ones
 NUM_COPIES = 2  # of each video; the bundled model has five
@@ -40,13 +41,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the sets")
     parser.add_argument("--out", type=Path, default=Path("runs/real_curves"), help="folder of the runs")
     args = parser.parse_args()
-    encoder_rows = []
-    for name in ENCODERS:
-        model = train(args.data, args.out, name, LABS)
-        in_context = demonstrate(args.data, args.out, name)
-        encoder_rows.append((name, *encoder_cells(name, args.data), *in_context, *cells(model)))
-    data_rows = [data_row(labs, train(args.data, args.out, ENCODERS[0], labs)) for labs in map(first_labs, range(1, 5))]
-    write_section(PAGE, COMMAND, to_markdown(encoder_rows, data_rows), "Encoders and data on real robots")
+    rows = [data_row(labs, train(args.data, args.out, ENCODERS[0], labs)) for labs in map(first_labs, range(1, 5))]
+    write_section(PAGE, f"{COMMAND}: data", data_section(rows), TITLE)
+    rows = [encoder_row(args.data, args.out, name) for name in ENCODERS]
+    write_section(PAGE, f"{COMMAND}: encoders", encoder_section(rows), TITLE)
 
 
 def first_labs(count: int) -> tuple[str, ...]:
@@ -109,35 +107,39 @@ def data_row(labs: tuple[str, ...], metrics: Mapping[str, Any]) -> tuple[str, ..
     return str(len(labs)), str(metrics["episodes"]["train"]), *cells(metrics)
 
 
-def to_markdown(encoder_rows: list[tuple[str, ...]], data_rows: list[tuple[str, ...]]) -> str:
-    """Return both tables with their explanation."""
-    zero_shot = ("order", "reversed", "whole above half", "right sentence")
-    demonstration = (
-        "bimanual, error",
-        "Bridge, order",
-        "Bridge, reversed",
-        "Bridge, pairs",
-        "G1, order",
-        "G1, reversed",
-    )
+def encoder_row(data: Path, out: Path, name: str) -> tuple[str, ...]:
+    """Return the row of an encoder: speed, a demonstration in context, and no demonstration."""
+    model = train(data, out, name, LABS)
+    return name, *encoder_cells(name, data), *demonstrate(data, out, name), *cells(model)
+
+
+def data_section(rows: list[tuple[str, ...]]) -> str:
+    """Return the table of trainings on fewer labs."""
+    return "\n".join([
+        "## Data",
+        "",
+        f"`{COMMAND}`: `embodied-rm train real num_copies={NUM_COPIES}` over {ENCODERS[0]} on the first labs of "
+        "`configs/labs/droid.yaml`, measured on its validation lab:",
+        "",
+        *markdown_table(("labs", "episodes", *ZERO_SHOT), rows),
+    ])  # fmt: skip
+
+
+def encoder_section(rows: list[tuple[str, ...]]) -> str:
+    """Return both tables of encoders."""
+    demonstration = ("bimanual, error", "Bridge, order", "reversed", "pairs", "G1, order", "reversed")
+    speed_columns = ("encoder", "image side, pixels", "view-frames per second")
     return "\n".join([
         "## Encoders",
         "",
-        f"`{COMMAND}`. A demonstration in context as in `embodied-rm evaluate real`, with nets that are trained on the "
-        f"same encoder (`embodied-rm train real num_copies={NUM_COPIES}`):",
+        f"`{COMMAND}`: a demonstration in context as in `embodied-rm evaluate real`, with nets that are trained over "
+        f"the same encoder (`embodied-rm train real num_copies={NUM_COPIES}`):",
         "",
-        *markdown_table(("encoder", "image side, pixels", "view-frames per second", *demonstration),
-                        [row[:9] for row in encoder_rows]),
+        *markdown_table((*speed_columns, *demonstration), [row[:9] for row in rows]),
         "",
-        "The same nets without a demonstration, on the validation lab of `configs/labs/droid.yaml`:",
+        "The same nets without a demonstration, on the validation lab:",
         "",
-        *markdown_table(("encoder", *zero_shot), [(row[0], *row[9:]) for row in encoder_rows]),
-        "",
-        "## Data",
-        "",
-        f"Trained over {ENCODERS[0]} on the first labs, measured on the validation lab:",
-        "",
-        *markdown_table(("labs", "episodes", *zero_shot), data_rows),
+        *markdown_table(("encoder", *ZERO_SHOT), [(row[0], *row[9:]) for row in rows]),
     ])  # fmt: skip
 
 

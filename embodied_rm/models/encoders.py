@@ -30,11 +30,18 @@ class EncoderConfig:
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.25, 0.25, 0.25)
     """Mean and standard deviation per color channel (red, green, blue), for pixels in [0, 1]."""
-    trainable: bool = True  # whether training updates the towers
+    trainable: bool = True  # whether training updates the image tower
+    text_trainable: bool | None = None  # whether it updates the text tower; None: as the image tower
+    pretrained: bool = False  # whether the towers started from published weights
     transformers: Mapping[str, Any] | None = None
     """Description of a model of `transformers` (`TransformersTowers`). None: a model of open_clip."""
     pool_size: tuple[int, int] | None = None
     """Height and width, in cells, that the feature map is pooled to; a smaller map is kept. None: no pooling."""
+
+    @property
+    def trains_text(self) -> bool:
+        """Whether training updates the text tower."""
+        return self.trainable if self.text_trainable is None else self.text_trainable
 
 
 def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level: int = -1) -> EncoderConfig:
@@ -89,13 +96,15 @@ class Encoder(nn.Module):
         trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
         prune = trunk.prune_intermediate_layers
         (self._feature_level,) = prune([config.feature_level], prune_norm=False, prune_head=True)
-        self.clip.requires_grad_(config.trainable)
+        self.clip.requires_grad_(config.trains_text)
+        self.clip.visual.requires_grad_(config.trainable)
         mean, std = torch.tensor(config.mean).view(3, 1, 1), torch.tensor(config.std).view(3, 1, 1)
         # Normalized = pixel * gain + offset.
         self.register_buffer("gain", 1 / (255 * std), persistent=False)
         self.register_buffer("offset", -mean / std, persistent=False)
         self.clip.to(memory_format=torch.channels_last)
         self._text_cache: dict[str, Tensor] = {}
+        self.train()
 
     def _load_from_state_dict(self, *args: Any) -> None:
         self._text_cache.clear()
@@ -107,7 +116,9 @@ class Encoder(nn.Module):
 
     def train(self, mode: bool = True) -> Encoder:
         """Set the mode. Frozen towers stay in eval mode, since their batch statistics belong to their own training."""
-        return super().train(mode and self.config.trainable)
+        super().train(mode and self.config.trains_text)
+        self.clip.visual.train(mode and self.config.trainable)
+        return self
 
     def preprocess(self, frames: Tensor) -> Tensor:
         """Pixels uint8 [M, H, W, 3] -> normalized float [M, 3, *image_size]."""
@@ -131,7 +142,7 @@ class Encoder(nn.Module):
 
     def encode_text(self, sentences: Sequence[str]) -> Tensor:
         """Instruction vectors [N, embed_dim]. A frozen tower encodes each sentence once and caches its vector."""
-        if self.config.trainable:
+        if self.config.trains_text:
             return self.encode_tokens(self.tokenize(sentences))
         uncached = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._text_cache]
         if uncached:
@@ -156,9 +167,10 @@ class Encoder(nn.Module):
 
     def feature_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of the feature map, from a blank image; leaves no trace in batch statistics."""
-        was_training = self.training
-        self.eval()
+        visual = self.clip.visual
+        was_training = visual.training
+        visual.eval()
         with torch.no_grad():
             channels, height, width = self.encode_image(torch.zeros(1, 3, *self.config.image_size))[0].shape
-        self.train(was_training)
+        visual.train(was_training)
         return channels, height, width

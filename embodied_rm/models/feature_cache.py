@@ -26,6 +26,8 @@ FeatureMaps = npt.NDArray[np.float16]
 IMAGES_PER_BLOCK = 16  # images that are encoded in one batch, to bound the memory of large towers
 HEADER_LENGTH_BYTES = 8  # bytes at the start of a safetensors file that hold the length of its header
 
+TRAINING_FIELDS = ("text_trainable", "pretrained")  # of `EncoderConfig`, on which no map of a frozen tower depends
+
 
 class FeatureCache:
     """Feature maps of videos by one frozen tower, memory-mapped: [T, C, h, w], half precision."""
@@ -70,7 +72,8 @@ class FeatureCache:
 
 def tower_digest(encoder: Encoder) -> str:
     """SHA-256 of the weights and the configuration of the image tower."""
-    digest = hashlib.sha256(json.dumps(asdict(encoder.config), sort_keys=True, default=str).encode())
+    config = {name: value for name, value in asdict(encoder.config).items() if name not in TRAINING_FIELDS}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, tensor in sorted(encoder.clip.visual.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

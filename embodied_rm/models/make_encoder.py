@@ -14,7 +14,12 @@ FROZEN_POOL_SIZE = (8, 8)
 
 
 def make_encoder(
-    encoder: str, image_size: tuple[int, int], *, trainable: bool = True, text_encoder: str | None = None
+    encoder: str,
+    image_size: tuple[int, int],
+    *,
+    trainable: bool = True,
+    text_encoder: str | None = None,
+    text_trainable: bool | None = None,
 ) -> Encoder:
     """Make an encoder by the names of its image encoder and its text encoder.
 
@@ -23,9 +28,10 @@ def make_encoder(
             `transformers:<folder>`; `local-dir:<folder>` or `hf-hub:<owner>/<name>` of open_clip. Else the name of an
             image tower that starts from random weights.
         image_size: Height and width in pixels; pretrained models have their own.
-        trainable: Whether training updates the encoders.
+        trainable: Whether training updates the image encoder.
         text_encoder: `minilm` or `transformers:<folder>`, for an image encoder of timm or `transformers`. None: that of
             the image encoder's folder, and `minilm` for one of timm.
+        text_trainable: Whether training updates the text encoder. None: as the image encoder.
 
     Raises:
         CheckpointError: If a model cannot be loaded.
@@ -48,7 +54,14 @@ def make_encoder(
         config, clip = load_open_clip(encoder)
     else:
         config = small_encoder_config(encoder, image_size)
-    return Encoder(replace(config, trainable=trainable, pool_size=pool_size), clip)
+    config = replace(
+        config,
+        trainable=trainable,
+        text_trainable=text_trainable,
+        pretrained=has_own_image_size(encoder),
+        pool_size=pool_size,
+    )
+    return Encoder(config, clip)
 
 
 def has_own_image_size(encoder: str) -> bool:

@@ -14,6 +14,7 @@ DESCRIPTIONS = {
     "whole above its own half": "end of a video above the end of its own half",
     "right sentence above wrong": "end of a video above the end of another one under a wrong sentence (AUC)",
     "right sentence above wrong, same video": "end of a video above its own end under a wrong sentence",
+    "out of distribution": "frames out of distribution",
 }
 
 
@@ -36,7 +37,7 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         "",
         f"{episodes['train']} teleoperated episodes of DROID, one exterior view: {', '.join(labs['train'])}. "
         "One robot, a Franka arm.",
-        f"{metrics['parameters']:,} trained parameters. The frozen encoders efficientnet_lite0 and minilm are not in "
+        f"{metrics['parameters']:,} trained parameters. The frozen encoders {metrics['encoder']} and minilm are not in "
         "this folder.",
         "",
         "## Labs that it was never trained on",

@@ -51,7 +51,11 @@ def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     """Create a net with random weights, or a pretrained encoder, for the views and subtasks of the episodes."""
     torch.manual_seed(config.seed)
     encoder = make_encoder(
-        config.encoder, config.image_size, trainable=config.train_encoder, text_encoder=config.text_encoder
+        config.encoder,
+        config.image_size,
+        trainable=config.train_encoder,
+        text_encoder=config.text_encoder,
+        text_trainable=config.train_text_encoder,
     )
     views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
     num_subtasks = max((len({subtask.name for subtask in episode.subtasks}) for episode in episodes), default=0)
@@ -104,8 +108,6 @@ def fit(
     word_prob = config.augment.word_replacement_prob
     words = known_words() if word_prob else ()
     batch_sampler = LabeledBatchSampler(own_episodes, views, replayed_episodes, negative_instructions, word_prob, words)
-    if config.lora_rank and net.encoder.config.trainable:
-        raise UserError("lora_rank needs a frozen image tower, but that of init_from is trainable")
     if config.lora_rank:
         lora.add_lora(net.encoder.clip.visual, config.lora_rank)
     reporter.table("reward model", describe_training(net, len(episodes), config))
@@ -114,7 +116,10 @@ def fit(
         make_forward(net, config, group, fsdp) as forward,
         open_logger(run, reporter, config.wandb_project, group.rank) as log,
     ):
-        train_state = TrainState(net, weight_decay=config.weight_decay)
+        encoder = net.encoder.config
+        # Updates of LoRA are new weights: they learn at the rate of the heads.
+        image_lr_scale = config.pretrained_lr_scale if encoder.pretrained and encoder.trainable else 1.0
+        train_state = TrainState(net, weight_decay=config.weight_decay, image_lr_scale=image_lr_scale)
         resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
         resume_settings |= {"fsdp": True} if fsdp else {}
         resume_settings |= execution.inputs
@@ -169,6 +174,7 @@ def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) 
         "encoder": f"{config.encoder} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
+        "trained parameters": f"{sum(p.numel() for p in net.parameters() if p.requires_grad):,}",
         "episodes": num_episodes,
         "batch": f"{config.batch_size} episodes x {config.frames_per_episode} frames",
         **loss_terms,

@@ -12,7 +12,7 @@ from embodied_rm.data.fingerprint import check_no_overlap, fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.models.encoders import resize_episode
+from embodied_rm.models.encoders import EncoderConfig, resize_episode
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.pretrained_weights import tensors_sha256
 from embodied_rm.models.progress_net import ProgressNet
@@ -79,18 +79,35 @@ def index_fingerprints(episodes: Iterable[Episode]) -> tuple[dict[str, str], dic
     return names, scenes
 
 
+def freeze_also(own: EncoderConfig, other: EncoderConfig) -> EncoderConfig:
+    """Return the description in which the parts are frozen that another one freezes."""
+    trainable, trains_text = own.trainable and other.trainable, own.trains_text and other.trains_text
+    if (trainable, trains_text) == (own.trainable, own.trains_text):
+        return own
+    return replace(own, trainable=trainable, text_trainable=trains_text)
+
+
 def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
     """Copy a trained net and extend it to the views and the subtask head of another net.
 
-    The tower, the image size and the fusion are kept. A new view embedding starts as the mean of the known ones. A
-    larger subtask head starts from random weights. `UserError` if `source` is an exported model.
+    The tower, the image size and the fusion are kept. What either net freezes is frozen. A new view embedding starts as
+    the mean of the known ones. A larger subtask head starts from random weights. `UserError` if `source` is an exported
+    model.
     """
     if isinstance(source, OnnxNet):
         raise UserError("an exported model cannot be trained: start from the checkpoint that it was exported from")
     views = tuple(dict.fromkeys([*source.config.views, *target.config.views]))
     max_subtasks = max(source.config.max_subtasks, target.config.max_subtasks)
     # The calibration belongs to the old weights.
-    extended = replace(source.config, views=views, max_subtasks=max_subtasks, median_ood=None, interval_scale=None)
+    encoder = freeze_also(source.config.encoder, target.config.encoder)
+    extended = replace(
+        source.config,
+        views=views,
+        max_subtasks=max_subtasks,
+        encoder=encoder,
+        median_ood=None,
+        interval_scale=None,
+    )
     net = ProgressNet(extended)
     state_dict = net.state_dict()
     for name, tensor in source.state_dict().items():

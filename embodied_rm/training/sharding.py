@@ -70,7 +70,7 @@ def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> Sh
 
     net.encoder.clip.to(memory_format=torch.contiguous_format)  # FSDP supports no other format
     forward_fn = ShardedForward(net, precision)
-    towers = net.encoder.clip if net.encoder.config.trainable else net.encoder.clip.visual
+    towers = net.encoder.clip if net.encoder.config.trains_text else net.encoder.clip.visual
     sharded_params = {p for p in towers.parameters() if p.ndim}  # FSDP supports no scalars
     param_dtype = torch.bfloat16 if precision == "bfloat16" else None
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)

@@ -18,10 +18,14 @@ class TrainConfig:
     """Configuration of reward model training."""
 
     encoder: str = "patch_tower_tiny"
-    """A pretrained encoder: efficientnet_lite0, timm:<name, file or folder>, transformers:<folder>, or one of open_clip
-    (local-dir:<folder>, hf-hub:<owner>/<name>). Else an image tower that starts from random weights."""
+    """A pretrained encoder: efficientnet_lite0 to efficientnet_lite2, timm:<name, file or folder>,
+    transformers:<folder>, or one of open_clip (local-dir:<folder>, hf-hub:<owner>/<name>). Else an image tower that
+    starts from random weights."""
     text_encoder: str | None = None  # minilm or transformers:<folder>, for an encoder without one
-    train_encoder: bool = True  # whether to train image and text encoder; a pretrained one may stay frozen
+    train_encoder: bool = True  # whether to train the image encoder; a pretrained one may stay frozen
+    train_text_encoder: bool | None = None  # whether to train the text encoder; None: as the image encoder
+    pretrained_lr_scale: float = 0.1
+    """Learning rate of a pretrained image encoder that is trained, as a fraction of `learning_rate`."""
     lora_rank: int = 0  # LoRA rank of the attention of a frozen image tower; 0: none
     feature_cache_dir: Path | None = None  # cache folder for the image features of a frozen tower; None: no cache
     image_size: tuple[int, int] = (64, 64)  # height and width of the images of the tower
@@ -58,7 +62,14 @@ class TrainConfig:
             raise UserError(f"lora_rank must be 0, or > 0 with train_encoder=false, got {self.lora_rank}")
         if self.feature_cache_dir is not None:
             check_feature_cache(self)
-        for name in ("steps", "batch_size", "gradient_accumulation_steps", "learning_rate", "checkpoint_seconds"):
+        for name in (
+            "steps",
+            "batch_size",
+            "gradient_accumulation_steps",
+            "learning_rate",
+            "pretrained_lr_scale",
+            "checkpoint_seconds",
+        ):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.max_seconds is not None and not self.max_seconds > 0:

@@ -14,14 +14,16 @@ from embodied_rm.training.muon import Muon
 from embodied_rm.training.sharding import distribute_like, full_tensor, is_sharded, local_shard
 
 ARCHITECTURE = "training_state"
-TEXT_TOWER_LR_SCALE = 0.1
+TEXT_LR_SCALE = 0.1
 """Learning rate factor of the text tower. At the full rate it first learns to distinguish tasks, which its random
 initialization does already, and forgets words that do not help with that, such as colors."""
 
 
-def is_text_encoder(name: str) -> bool:
-    """Return whether a parameter of that name belongs to an open_clip text tower."""
-    return ".clip." in f".{name}" and ".clip.visual." not in f".{name}"
+def parameter_part(name: str) -> str:
+    """Return the part of a net that a parameter of that name belongs to: "image", "text" (encoder) or "heads"."""
+    if ".clip." not in f".{name}":
+        return "heads"
+    return "image" if ".clip.visual." in f".{name}" else "text"
 
 
 def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
@@ -55,14 +57,12 @@ class TrainState:
     sizes of Liu et al., arXiv 2502.16982.
     """
 
-    def __init__(self, module: nn.Module, *, weight_decay: float) -> None:
+    def __init__(self, module: nn.Module, *, weight_decay: float, image_lr_scale: float = 1.0) -> None:
+        """`image_lr_scale`: learning rate of the image encoder, as a fraction of that of the heads."""
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         param_groups = []
-        for is_text in (False, True):
-            selected = [
-                p for name, p in trainable if is_text == is_text_encoder(name) and not is_hidden_matrix(name, p)
-            ]
-            lr_scale = TEXT_TOWER_LR_SCALE if is_text else 1.0
+        for part, lr_scale in {"heads": 1.0, "image": image_lr_scale, "text": TEXT_LR_SCALE}.items():
+            selected = [p for name, p in trainable if part == parameter_part(name) and not is_hidden_matrix(name, p)]
             for sharded in (False, True):  # the fused optimizer supports no mixture
                 params = [p for p in selected if is_sharded(p) == sharded]
                 param_groups += [

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from real_data import REAL_DATA
+from tiny_clip import save_tiny_clip
 
 import embodied_rm as erm
 from embodied_rm.api.demonstration_reward_model import thinning_stride
@@ -102,6 +103,7 @@ def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
         "sets=[right,left]",
         "groups=[]",
         "zero_shot_sets=[left]",
+        f"clip_baseline=local-dir:{save_tiny_clip(tmp_path)}",
         f"results_page={page}",
         f"out={tmp_path / 'run'}",
     ]
@@ -115,6 +117,7 @@ def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
         assert right[f"done: {case}"] == 0, case
     assert sets["right"]["clock"]["reversed"] > 0.9  # a clock does not look
     assert "| right | demonstration in context |" in page.read_text()
+    assert "| figure | left | left, CLIP |" in page.read_text()
 
 
 def test_a_success_and_a_failure_are_enough(lab, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny_clip import save_tiny_clip
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
@@ -20,26 +21,13 @@ from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.types import Episode, Views
 
 import open_clip  # isort: skip
-from safetensors.torch import save_file
 
-TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
-VISION = {"image_size": 32, "layers": 1, "width": 32, "patch_size": 8, "head_width": 16}
 SENTENCES = ["lift the red cube", "open the drawer", "lift the blue cube"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A tiny open_clip model with random weights, in the layout of a hub."""
-    torch.manual_seed(3)
-    model = open_clip.model.CLIP(embed_dim=24, vision_cfg=dict(VISION), text_cfg=dict(TEXT))
-    metadata = {
-        "model_cfg": {"embed_dim": 24, "vision_cfg": VISION, "text_cfg": TEXT},
-        "preprocess_cfg": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]},
-    }
-    path = tmp_path_factory.mktemp("clip")
-    (path / "open_clip_config.json").write_text(json.dumps(metadata))
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, path / "open_clip_model.safetensors")
-    return path
+    return save_tiny_clip(tmp_path_factory.mktemp("clip"))
 
 
 def make(folder: Path, **options) -> ClipSimilarity:

@@ -20,11 +20,13 @@ from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
 from embodied_rm.training.augment import AugmentConfig
 
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip (of which timm needs definitions)
 import timm  # isort: skip
 import transformers  # isort: skip
 
 CONFIG = TrainConfig(
     train_encoder=False,
+    train_text_encoder=False,
     lora_rank=2,
     steps=8,
     batch_size=4,
@@ -117,7 +119,7 @@ def test_invalid_configs_raise(tmp_path):
     with pytest.raises(UserError, match="lora_rank must be 0, or > 0 with train_encoder=false"):
         TrainConfig(lora_rank=4)
     with pytest.raises(UserError, match="lora_rank=0"):
-        TrainConfig(train_encoder=False, lora_rank=4, feature_cache_dir=tmp_path)
+        TrainConfig(train_encoder=False, train_text_encoder=False, lora_rank=4, feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match="this one has none"):
         train(
             episodes(4),

@@ -88,7 +88,7 @@ def test_the_hubs_file_of_the_same_weights_is_used(tmp_path, monkeypatch):
 
 
 def test_videos_are_decoded_at_the_size_of_a_pretrained_encoder():
-    config = TrainConfig(encoder="efficientnet_lite0", train_encoder=False)
+    config = TrainConfig(encoder="efficientnet_lite0", train_encoder=False, train_text_encoder=False)
     assert with_image_size_of_encoder(config).image_size == (224, 224)
     assert with_image_size_of_encoder(TrainConfig()) == TrainConfig()
     with pytest.raises(UserError, match=r"takes images of \[224, 224\], got image_size=\(96, 96\)"):

@@ -18,14 +18,17 @@ from embodied_rm.experiments.real_evaluation.real_sets import RealSet, read_real
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, rows_to_judge
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.metrics import roc_auc
+from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.in_context.quantized_encoder import quantize_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
+from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import REAL_CHECKPOINT, resolve_reward_model
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode, Frames
 
+CLIP_SUFFIX = ", CLIP"  # of the columns of the CLIP baseline
 MAX_OTHER_TASKS = 4  # videos of other tasks that each demonstration meets
 
 
@@ -45,10 +48,13 @@ class EvaluateRealConfig:
     checkpoint: Path = Path(REAL_CHECKPOINT.name)
     zero_shot_sets: tuple[str, ...] | None = None
     labs: LabSplit = field(default_factory=LabSplit)
+    clip_baseline: str | None = None
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
         check_precision(self.precision)
+        if self.clip_baseline is not None and self.zero_shot_sets == ():
+            raise UserError("clip_baseline is scored on zero_shot_sets, and there are none: leave one of them out")
         for group in self.groups:
             if group.count("/") != 1 or len(group.partition("/")[2].split("+")) < 2:
                 raise UserError(f"a group is written <set>/<episode>+<episode>, got {group}")
@@ -76,8 +82,10 @@ class EvaluateRealConfig:
 def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None:
     """Score all pairs of all sets; write metrics and, if set, the section of a results page."""
     config.check_folders()
-    frozen = open_frozen_encoder(config.encoder)
+    zero_shot_models, frozen = open_zero_shot_models(config), open_frozen_encoder(config.encoder)
     size, direction_net = frozen.image_size, open_direction_net(frozen, resolve_reward_model(config.checkpoint))
+    if direction_net is None:
+        reporter.log(f"without direction nets: checkpoint={config.checkpoint} has none over encoder={config.encoder}")
     real_sets = [read_real_set(config.data / name, size, config.listed_groups(name), reporter) for name in config.sets]
     results = {}
     for real_set in real_sets:
@@ -88,27 +96,37 @@ def main(config: EvaluateRealConfig, run: RunFolder, reporter: Reporter) -> None
         scores = list(reporter.track(pairs, f"score {real_set.name}", total=total))[-1]
         results[real_set.name] = summarize(scores)
         reporter.table(real_set.name, format_summary(results[real_set.name]))
-    zero_shot = evaluate_zero_shot(config, reporter)
-    text = "\n".join([to_markdown(config, results), *zero_shot_section(zero_shot)])
-    write_results(
-        run, config.results_page, "evaluate real", {"sets": results, "zero_shot": zero_shot}, text, "Real robots"
-    )
+    zero_shot = evaluate_zero_shot(config, zero_shot_models, reporter)
+    methods = to_markdown(config, results, has_direction_nets=direction_net is not None)
+    text = "\n".join([methods, *zero_shot_section(config, zero_shot)])
+    metrics = {"sets": results, "zero_shot": zero_shot, "direction_nets": direction_net is not None}
+    write_results(run, config.results_page, "evaluate real", metrics, text, "Real robots")
 
 
-def evaluate_zero_shot(config: EvaluateRealConfig, reporter: Reporter) -> dict[str, dict[str, float]]:
-    """Score the test episodes of each set by the model that reads instructions."""
+def open_zero_shot_models(config: EvaluateRealConfig) -> dict[str, DescribedRewardModel]:
+    """Open the models that score without a demonstration: suffix of their columns -> model."""
     if not config.zero_shot_names:
         return {}
-    model, _ = load_model_or_judge(config.checkpoint)
+    models: dict[str, DescribedRewardModel] = {"": load_model_or_judge(config.checkpoint)[0]}
+    if config.clip_baseline is not None:
+        models[CLIP_SUFFIX] = ClipSimilarity(config.clip_baseline)
+    return models
+
+
+def evaluate_zero_shot(
+    config: EvaluateRealConfig, models: Mapping[str, DescribedRewardModel], reporter: Reporter
+) -> dict[str, dict[str, float]]:
+    """Score the test episodes of each set by the models that read instructions."""
     results = {}
     for name in config.zero_shot_names:
         source = load_videos(config.data / name, reporter, None, DEFAULT_FEATURE_MAP)
         rows = rows_to_judge(source, config.labs)
-        results[name] = measure_zero_shot(model, source, rows, f"score {name} zero-shot", reporter)
+        for label, model in models.items():
+            results[name + label] = measure_zero_shot(model, source, rows, f"score {name}{label} zero-shot", reporter)
     return results
 
 
-def zero_shot_section(results: Mapping[str, Mapping[str, float]]) -> list[str]:
+def zero_shot_section(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return the section of the model that reads instructions."""
     metrics = list(dict.fromkeys(metric for scores in results.values() for metric in scores))
     rows = [
@@ -121,8 +139,9 @@ def zero_shot_section(results: Mapping[str, Mapping[str, float]]) -> list[str]:
         "",
         "## Zero-shot",
         "",
-        "The bundled model of real robots, on videos of labs and robots that it never saw, without a demonstration. "
+        f"`checkpoint={config.checkpoint}`, on videos of labs and robots that it never saw, without a demonstration. "
         "Of DROID, the test labs of `configs/labs/droid.yaml`.",
+        *([] if config.clip_baseline is None else ["CLIP: similarity of image and text, by `clip_baseline=`."]),
         "",
         *markdown_table(("figure", *results), rows),
     ]
@@ -174,7 +193,9 @@ def format_summary(methods: Mapping[str, Mapping[str, float]]) -> dict[str, str]
     return rows
 
 
-def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+def to_markdown(
+    config: EvaluateRealConfig, results: Mapping[str, Mapping[str, Mapping[str, float]]], *, has_direction_nets: bool
+) -> str:
     """Return the results as Markdown: one table of methods, and one of videos that are predicted done."""
     metrics = ("order", "reversed", "error", "success above failure")
     rows = [
@@ -195,7 +216,8 @@ def to_markdown(config: EvaluateRealConfig, results: Mapping[str, Mapping[str, M
         "## A demonstration in context",
         "",
         f"`embodied-rm evaluate real`: every success once as the only demonstration of each other episode of its task, "
-        f"over {config.encoder} in {config.precision}. Nothing is trained.",
+        f"over {config.encoder} in {config.precision}{'' if has_direction_nets else ', without direction nets'}. "
+        "Nothing is trained.",
         "",
         *markdown_table(("set", "method", *metrics), rows),
         "",

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embodied_rm.api.in_context import (
     DemonstrationKeys,
     demonstration_digest,
@@ -35,6 +37,8 @@ from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
 from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, plot_series, read_episodes_for, score_corpus
 from embodied_rm.score.score_config import RESUME_IGNORED_KEYS
+
+MAX_OOD_RATE = 0.5  # fraction of frames out of distribution from which `score` warns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,7 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {label}", episodes=panels)
     write_report(run.file_path("report.html"), report)
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
+    warn_of_unfamiliar_images(metrics.get("ood_rate", 0.0), config, reporter)
     reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"score": metrics})
 
@@ -171,6 +176,16 @@ def result_settings(config: ScoreCommand) -> dict[str, str]:
     return settings
 
 
+def warn_of_unfamiliar_images(ood_rate: float, config: ScoreCommand, reporter: Reporter) -> None:
+    """Say that the scores are not to be trusted, and what to do, where most frames are out of distribution."""
+    if ood_rate > MAX_OOD_RATE:
+        advice = "another demonstration" if config.in_context else "demonstration=<a video of the task>, or adapt"
+        reporter.log(
+            f"{ood_rate:.0%} of the frames are out of distribution: {model_name(config)} does not know such images, "
+            f"and its scores are unreliable; try {advice}"
+        )
+
+
 def readable_panels(
     source: EpisodeSource, rows: Iterator[int], results: CorpusScores, reporter: Reporter
 ) -> Iterator[EpisodePanel]:
@@ -195,13 +210,18 @@ def write_rerun_files(run: RunFolder, source: EpisodeSource, results: CorpusScor
 
 
 def count_scores(source: EpisodeSource, results: CorpusScores) -> dict[str, Any]:
-    """Count scored episodes and frames, invalid frames and skipped episodes."""
-    invalid = {row: int((~prediction.valid).sum()) for row, prediction in results.predictions.items()}
+    """Count scored episodes and frames, invalid frames, frames out of distribution, and skipped episodes."""
+    num_invalid = num_with_ood = num_ood = 0
+    for prediction in results.predictions.values():
+        num_invalid += int((~prediction.valid).sum())
+        num_with_ood += int(np.isfinite(prediction.ood).sum())
+        num_ood += int((prediction.ood > 1).sum())
     return {
-        "episodes": len(invalid),
-        "frames": sum(source.meta[row].length for row in invalid),
-        "invalid": sum(invalid.values()),
+        "episodes": len(results.predictions),
+        "frames": sum(source.meta[row].length for row in results.predictions),
+        "invalid": num_invalid,
         **{f"invalid: {reason}": count for reason, count in sorted(results.num_unscored.items())},
+        **({"ood_rate": num_ood / num_with_ood} if num_with_ood else {}),
         "skipped_episodes": [*affected_episodes(source.issues), *affected_episodes(results.issues)],
     }
 

@@ -53,13 +53,15 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
     check_sentences(source, rows["validation"])
     reporter.table("train real", {f"{part} episodes": len(part_rows) for part, part_rows in rows.items()})
     features = {part: read_features(config, run, source, rows[part], encoder, reporter) for part in list(rows)[:2]}
-    net = train_zero_shot(features["train"], features["validation"], text, config.nets, reporter)
+    fine_channels = encoder.level_channels[0]
+    net = train_zero_shot(features["train"], features["validation"], text, config.nets, fine_channels, reporter)
     model = ZeroShotModel(net, encoder, text)
     parts = ("validation", "test") if config.final else ("validation",)
     scores = {part: measure_zero_shot(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
     metrics = {
         "episodes": {part: len(part_rows) for part, part_rows in rows.items()},
         "labs": {part: list(labs) for part, labs in vars(config.labs).items()},
+        "encoder": config.encoder,
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
         "machine": describe_machine(),
         "scores": scores,

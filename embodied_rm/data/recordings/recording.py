@@ -61,14 +61,21 @@ def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, s
 
 def find_videos(folder: Path) -> list[Path]:
     """Return the video files of a folder, sorted; hidden ones, as other systems leave beside a copy, are none."""
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in files if path.suffix.lower() in MP4_SUFFIXES and not path.name.startswith(".")]
+    visible = (path for path in _list_folder(folder) if not path.name.startswith("."))
+    return [path for path in visible if path.suffix.lower() in MP4_SUFFIXES]
 
 
 def find_recording_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder that hold videos, sorted."""
-    children = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [child for child in children if not child.name.startswith(".") and find_videos(child)]
+    return [child for child in _list_folder(folder) if not child.name.startswith(".") and find_videos(child)]
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    """Return the sorted content of a folder; what is none, or may not be read, holds nothing."""
+    try:
+        return sorted(folder.iterdir())
+    except (NotADirectoryError, FileNotFoundError, PermissionError):
+        return []
 
 
 def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
@@ -76,8 +83,8 @@ def find_recording(folder: Path | str, instruction: str | None = None) -> Record
     folder = Path(folder)
     files = find_videos(folder)
     videos = {path.stem: path for path in files}
-    if len(videos) < len(files):
-        raise DataError(f"{folder}: two videos are of the same view: {', '.join(path.name for path in files)}")
+    if twice := [path.name for path in files if videos[path.stem] != path]:
+        raise DataError(f"{folder}: the view {Path(twice[0]).stem} has two videos: remove {twice[0]} or the other one")
     if not videos:
         raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
     annotation_path = folder / ANNOTATION_FILE

@@ -1,5 +1,6 @@
 """Probe and decode mp4 files in a child process."""
 
+import shlex
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,12 @@ def check_mp4(path: Path) -> None:
             raise DataError(f"{path}: the video is cut short: its {meaning} ({name!r}) is missing")
 
 
+def conversion_command(path: Path) -> str:
+    """Return the shell command that converts a video of another format, beside itself."""
+    target = path.with_suffix(".mp4") if path.suffix != ".mp4" else path.with_stem(f"{path.stem}_converted")
+    return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(str(target))}"
+
+
 def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
     """Return the names of the top-level boxes (ISO/IEC 14496-12, 4.2) after checking that each is inside the file."""
     boxes: set[bytes] = set()
@@ -82,7 +89,7 @@ def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
         stream.seek(offset)
         name, box_bytes = _box_header(stream, size - offset)
         if offset == 0 and name not in ALLOWED_FIRST_BOXES:
-            raise DataError(f"{path}: not an mp4 video; `ffmpeg -i {path.name} {path.stem}.mp4` converts one")
+            raise DataError(f"{path}: not an mp4 video; `{conversion_command(path)}` converts one")
         if box_bytes < 8 or box_bytes > size - offset:
             reason = f"{size - offset} bytes are left where {name!r} needs {box_bytes}"
             raise DataError(f"{path}: the video is cut short: {reason}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import av
 import av.container
@@ -23,6 +23,28 @@ SINGLE_THREAD_MAX_PIXELS = 160 * 160
 """Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
 SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
+
+
+class Orientation(NamedTuple):
+    """How a stored frame becomes the one that is shown: rows and columns are exchanged first."""
+
+    transposed: bool
+    mirrored: bool  # whether left and right are exchanged
+    flipped: bool  # whether top and bottom are exchanged
+
+
+def read_orientation(frame: av.VideoFrame) -> Orientation:
+    """Read the display matrix of a frame (ISO/IEC 14496-12, 8.3.2); angles between the axes are taken as the nearest.
+
+    A pixel (x, y) is shown at (a x + c y, b x + d y), up to a shift.
+    """
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return Orientation(False, False, False)
+    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+    if abs(a) + abs(d) >= abs(b) + abs(c):
+        return Orientation(False, mirrored=a < 0, flipped=d < 0)
+    return Orientation(True, mirrored=c < 0, flipped=b < 0)
 
 
 class OpenVideo:
@@ -62,26 +84,29 @@ class OpenVideo:
         return float(rate)
 
     @cached_property
-    def quarter_turns(self) -> int:
-        """Counterclockwise quarter turns by which players turn the frames, as phones store them; decodes one frame."""
-        angle = self.seek(0.0).rotation
+    def orientation(self) -> Orientation:
+        """How players turn and mirror the stored frames, as phones ask for; decodes one frame."""
+        frame = self.seek(0.0)
         self._current = None
-        return round(angle / 90) % 4
+        return read_orientation(frame)
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the frames as they are shown, in pixels."""
-        return self.turned(self.stored_size)
+        return self.swap_sides(self.stored_size)
 
-    def turned(self, size: Sequence[int]) -> tuple[int, int]:
-        """Turn a size (height, width) of stored frames to that of shown ones, and back."""
+    def swap_sides(self, size: Sequence[int]) -> tuple[int, int]:
+        """Return the size (height, width) of shown frames for that of stored ones, and the reverse."""
         height, width = size
-        return (width, height) if self.quarter_turns % 2 else (height, width)
+        return (width, height) if self.orientation.transposed else (height, width)
 
     def show(self, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
         """Return a frame as players show it, uint8 [H, W, 3] of a size (height, width)."""
-        pixels = framing.resize_rgb(self.reformatter, frame, self.turned(size))
-        return np.ascontiguousarray(np.rot90(pixels, self.quarter_turns))
+        pixels = framing.resize_rgb(self.reformatter, frame, self.swap_sides(size))
+        transposed, mirrored, flipped = self.orientation
+        if transposed:
+            pixels = pixels.transpose(1, 0, 2)
+        return np.ascontiguousarray(pixels[:: -1 if flipped else 1, :: -1 if mirrored else 1])
 
     def close(self) -> None:
         self.container.close()

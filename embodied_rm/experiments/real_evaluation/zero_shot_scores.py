@@ -13,6 +13,7 @@ import numpy as np
 from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.errors import DataError
+from embodied_rm.evaluate.success_metrics import ood_rate
 from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
 from embodied_rm.experiments.real_evaluation.real_sets import stack_views
 from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half
@@ -43,6 +44,7 @@ class ZeroShotScores:
     half: list[float] = field(default_factory=list)  # last progress of its first half
     wrong: list[list[float]] = field(default_factory=list)  # the same under other instructions of the lab
     done: dict[str, list[float]] = field(default_factory=dict)  # case -> 1 where it is predicted done, else 0
+    ood: list[float] = field(default_factory=list)  # fraction of the frames that are out of distribution
     seconds: float = 0.0  # time to score all whole videos, s
     video_seconds: float = 0.0  # their length, s
 
@@ -60,6 +62,8 @@ class ZeroShotScores:
                 float(right > value) + 0.5 * (right == value) for right, value in pairs
             )
         values |= {f"done: {case}": fmean(entries) for case, entries in self.done.items()}
+        if not np.isnan(self.ood).all():
+            values["out of distribution"] = float(np.nanmean(self.ood))
         return values | {
             "episodes": float(len(self.order)),
             "seconds per minute of video": 60 * self.seconds / self.video_seconds,
@@ -129,6 +133,7 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     start_s = time.perf_counter()
     output = predict(frames)
     scores.seconds += time.perf_counter() - start_s
+    scores.ood.append(ood_rate([output]))
     half = predict(first_half(frames))
     scores.order.append(float(np.nan_to_num(voc(output.progress))))
     scores.whole.append(float(output.progress[-1]))

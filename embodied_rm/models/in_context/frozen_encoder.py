@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ from embodied_rm.threads import count_cores
 from embodied_rm.types import Frames
 
 NUM_LEVELS = 3  # last feature maps of the encoder that are used
-FINE_GRID, COARSE_GRID = 14, 4  # largest side, in cells, of a map and of a pooled map
+FINE_GRID, COARSE_GRID = 17, 4  # largest side, in cells, of a map and of a pooled map
 IMAGES_PER_CALL = 2  # images of one call of ONNX Runtime: more of them leave the processor's caches
 CACHE_DIR_VARIABLE, CACHE_DIR = "XDG_CACHE_HOME", "~/.cache"  # folder of files that can be computed again
 DIGEST_BYTES = 32
@@ -35,7 +35,7 @@ RUNTIME_MODULES = ("onnx", "onnxruntime", "onnxscript")
 
 
 class CellMaps(nn.Module):
-    """Images uint8 [M, H, W, 3] at the encoder's size -> maps [M, C, h, w] of its last levels, sides up to 14 cells."""
+    """Images uint8 [M, H, W, 3] at the encoder's size -> maps [M, C, h, w] of its last levels, sides up to 17 cells."""
 
     mean: Tensor
     std: Tensor
@@ -85,6 +85,11 @@ class FrozenEncoder:
         if self.graph is not None:
             self._run = load_graph(self.graph, "encoder", output_names())
         self._executor = ThreadPoolExecutor(count_cores(), thread_name_prefix="encoder")
+
+    @cached_property
+    def level_channels(self) -> tuple[int, ...]:
+        """Channels of each level, from the finest to the coarsest."""
+        return tuple(level.shape[2] for level in self.encode(np.zeros((1, *self.image_size, 3), np.uint8)))
 
     def encode(self, images: Frames) -> list[Tensor]:
         """Encode images uint8 [M, H, W, 3] of any size, in as many threads as torch has.

@@ -32,6 +32,8 @@ from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.models.zero_shot.zero_shot_state import ZeroShotState
 from embodied_rm.types import BoolArray, RewardOutput, Views
 
+FADE_WIDTH = 0.25  # of the out-of-distribution score, above its limit of 1: success fades to 0 there
+
 
 class EncodedFrames(NamedTuple):
     """The visible images of N frames: P images, and where each belongs."""
@@ -128,6 +130,7 @@ class ZeroShotModel:
             progress=per_row,
             uncertainty=per_row,
             success=per_row,
+            ood=per_row,
             **blank_views(self.net, len(instructions), num_views),
         )
 
@@ -151,8 +154,10 @@ class ZeroShotModel:
         sentence = SentenceTokens(state.tokens[row], state.token_mask[row]).mean()
         state = self._match_views(state, frames, ~state.seen[row, view])
         state = advance_views(self.net, state, frames.cells, row, view, sentence)
-        seen = state.seen | torch.from_numpy(visible)
-        return self._predict(replace(state, seen=seen, valid=torch.from_numpy(visible.any(axis=1))))
+        seen, valid = state.seen | torch.from_numpy(visible), torch.from_numpy(visible.any(axis=1))
+        total = torch.zeros(len(state)).index_add(0, row, self.net.ood(frames.cells))
+        ood = torch.where(valid, total / row.bincount(minlength=len(state)), state.ood)
+        return self._predict(replace(state, seen=seen, valid=valid, ood=ood))
 
     def _match_views(self, state: ZeroShotState, frames: EncodedFrames, fresh: Tensor) -> ZeroShotState:
         """Match the sentence with the images of views that are seen for the first time."""
@@ -172,9 +177,13 @@ class ZeroShotModel:
         potential = torch.sigmoid(logit)
         success = torch.sigmoid(config.success.logit(*success_features(FilterState(logit, climb))))
         kept = 1 - config.relevance_weight * (1 - relevance)
-        return state.update_rows(
-            state.valid, progress=potential * kept, uncertainty=disagreement, success=success * kept
-        )
+        success = success * kept * familiarity(state.ood)
+        return state.update_rows(state.valid, progress=potential * kept, uncertainty=disagreement, success=success)
+
+
+def familiarity(ood: Tensor) -> Tensor:
+    """Factor of success: 1 for images that the nets know, and 0 from a quarter above their limit on."""
+    return ((1 + FADE_WIDTH - ood) / FADE_WIDTH).clamp(0, 1)
 
 
 def to_output(state: ZeroShotState) -> RewardOutput:
@@ -185,4 +194,5 @@ def to_output(state: ZeroShotState) -> RewardOutput:
         subtask=np.full(len(state), UNKNOWN_SUBTASK, np.int64),
         success=state.success.numpy().copy(),
         uncertainty=state.uncertainty.numpy().copy(),
+        ood=np.where(state.valid.numpy(), state.ood.numpy(), np.float32(np.nan)),
     )

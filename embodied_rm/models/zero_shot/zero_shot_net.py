@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.zero_shot.progress_filter import Readout
 from embodied_rm.models.zero_shot.progress_gru import FrameCells, ProgressGru, ProgressGruConfig
 from embodied_rm.models.zero_shot.sentence_match import SentenceMatch, SentenceMatchConfig
@@ -20,6 +21,7 @@ class ZeroShotConfig:
     gru: ProgressGruConfig
     match: SentenceMatchConfig
     num_members: int  # nets of the ensemble, of each kind
+    fine_channels: int  # channels of the finest level of the encoder, which a cell starts with
     move_threshold: float
     """Mean squared change of a cell at which a frame is new. Slow, fast and still videos are alike to the net."""
     success: Readout  # of `success_features`
@@ -45,6 +47,7 @@ class ZeroShotNet(nn.Module):
         self.config = config
         self.grus = nn.ModuleList(ProgressGru(config.gru) for _ in range(config.num_members))
         self.matches = nn.ModuleList(SentenceMatch(config.match) for _ in range(config.num_members))
+        self.distribution = EmbeddingDistribution(config.fine_channels)
 
     @property
     def state_width(self) -> int:
@@ -78,11 +81,27 @@ class ZeroShotNet(nn.Module):
         scores = [cast(SentenceMatch, match).standardize(tokens, mask, cells) for match in self.matches]
         return torch.stack(scores).mean(dim=0)
 
+    def mean_texture(self, cells: Tensor) -> Tensor:
+        """Mean [..., fine_channels] of the finest level over the cells [..., 16, C] of an image.
+
+        It says what camera and what place an image is of, and hardly what happens there.
+        """
+        return cells[..., : self.config.fine_channels].mean(dim=-2)
+
+    def ood(self, cells: Tensor) -> Tensor:
+        """Out-of-distribution score [...] of images, cells [..., 16, C].
+
+        It is above 1 for 1 % of the validation images as training reads them, and for 3 % as `score` reads them, by
+        another resizing.
+        """
+        scores: Tensor = self.distribution(self.mean_texture(cells))
+        return scores
+
     def _grus(self) -> list[ProgressGru]:
         return [cast(ProgressGru, gru) for gru in self.grus]
 
     def with_calibration(self, *, success: Readout, relevance: Readout) -> ZeroShotNet:
         """Return a net that shares the weights and has these readouts."""
         net = ZeroShotNet(replace(self.config, success=success, relevance=relevance))
-        net.grus, net.matches = self.grus, self.matches
+        net.grus, net.matches, net.distribution = self.grus, self.matches, self.distribution
         return net.train(self.training)

@@ -21,6 +21,7 @@ class ZeroShotState(TrackedViews):
     progress: Tensor  # at the last scored frame, float [N]
     uncertainty: Tensor  # of that progress, float [N]
     success: Tensor  # success probability, float [N]
+    ood: Tensor  # out-of-distribution score of the last frame, the mean of its views, float [N]
 
     def __len__(self) -> int:
         return len(self.progress)

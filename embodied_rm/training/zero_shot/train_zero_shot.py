@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from embodied_rm.errors import check_minimum
+from embodied_rm.errors import DataError, check_minimum
+from embodied_rm.models.ood import MIN_SAMPLES, EmbeddingDistribution
 from embodied_rm.models.zero_shot.progress_filter import Readout
 from embodied_rm.models.zero_shot.progress_gru import ProgressGru, ProgressGruConfig
 from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
@@ -42,9 +43,22 @@ def train_zero_shot(
     validation: Sequence[EpisodeFeatures],
     text: SentenceEncoder,
     config: ZeroShotTrainConfig,
+    fine_channels: int,
     reporter: Reporter,
 ) -> ZeroShotNet:
-    """Fit the members from different seeds, then calibrate on the validation episodes."""
+    """Fit the members from different seeds, then calibrate on the validation episodes.
+
+    Args:
+        train: Features of the episodes that are trained on.
+        validation: Those of labs that are not.
+        text: The sentence encoder.
+        config: How the nets are fitted.
+        fine_channels: See `ZeroShotConfig`.
+        reporter: Shows the progress.
+
+    Raises:
+        DataError: When there are too few frames.
+    """
     channels = train[0].cells.shape[-1]
     torch.manual_seed(config.seed)
     net = ZeroShotNet(
@@ -52,12 +66,14 @@ def train_zero_shot(
             gru=ProgressGruConfig(channels=channels, text_width=text.width),
             match=SentenceMatchConfig(channels=channels, text_width=text.width, num_bank_images=NUM_BANK_IMAGES),
             num_members=config.num_members,
+            fine_channels=fine_channels,
             move_threshold=typical_change(train),
             success=UNCALIBRATED,
             relevance=UNCALIBRATED,
             relevance_weight=config.relevance_weight,
         )
     )
+    net.distribution = fit_distribution(net, train, validation)
     threshold = net.config.move_threshold
     for k, (gru, match) in enumerate(zip(net.grus, net.matches, strict=True)):
         member, seed = f"member {k + 1} of {config.num_members}", config.seed + k
@@ -67,6 +83,22 @@ def train_zero_shot(
         losses = fit_sentence_match(match, list(train), text, config.match, seed)
         run_fit(losses, f"match, {member}", config.match.steps, reporter)
     return calibrate(net.eval(), validation, text, config.seed)
+
+
+def fit_distribution(
+    net: ZeroShotNet, train: Sequence[EpisodeFeatures], validation: Sequence[EpisodeFeatures]
+) -> EmbeddingDistribution:
+    """Fit the distribution of the images of the training episodes; its limit is that of the validation episodes.
+
+    Raises:
+        DataError: When there are too few frames.
+    """
+    textures = []
+    for part, episodes in (("train", train), ("validation", validation)):
+        textures.append(torch.cat([net.mean_texture(episode.cells[0].float()) for episode in episodes]))
+        if (count := len(textures[-1])) < MIN_SAMPLES:
+            raise DataError(f"labs.{part}: its videos have {count} frames, at least {MIN_SAMPLES} are needed")
+    return EmbeddingDistribution.fit(*textures)
 
 
 def run_fit(losses: Iterator[float], description: str, steps: int, reporter: Reporter) -> None:

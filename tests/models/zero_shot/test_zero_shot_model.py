@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from real_data import copy_droid
+import torch
+from real_data import REAL_DATA, copy_droid
 
 import embodied_rm as erm
 from embodied_rm.checkpoint_io import read_manifest
@@ -19,7 +20,7 @@ from embodied_rm.metrics import voc
 from embodied_rm.models.scoring import score_episodes, score_video
 from embodied_rm.models.self_test import matches_expected, read_expected, run_self_test
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model, save_zero_shot_model
-from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel, familiarity
 from embodied_rm.paths import REAL_CHECKPOINT
 from embodied_rm.types import Episode, Frames, RewardOutput, Views
 
@@ -106,6 +107,24 @@ def test_a_hidden_view_carries_the_last_prediction_and_views_are_averaged(model,
     output = score(model, hidden, instruction)
     assert not output.valid[5] and output.valid.sum() == len(frames) - 1
     assert output.progress[5] == output.progress[4]
+    assert np.isnan(output.ood[5]) and np.isfinite(np.delete(output.ood, 5)).all()
+
+
+def test_images_of_unseen_labs_are_familiar_and_those_of_another_robot_are_not(model, episodes):
+    """Where the images are unlike those of training, success is claimed for no video."""
+    rates = [(score(model, frames_of(e), e.instruction).ood > 1).mean() for e in episodes]
+    assert np.mean(rates) < 0.1
+    source = open_dataset(REAL_DATA / "g1_bottle")
+    humanoid = source.episode(0, size=model.encoder.image_size, stride=15)
+    for video in (frames_of(humanoid), reverse(frames_of(humanoid))):
+        output = score(model, video, humanoid.instruction)
+        assert (output.ood > 1).all()
+        assert not predicts_done(output)
+
+
+def test_success_fades_above_the_limit():
+    ood = torch.tensor([0.0, 1.0, 1.125, 1.25, 9.0])
+    assert familiarity(ood).tolist() == [1, 1, 0.5, 0, 0]
 
 
 def test_another_number_of_views_is_refused(model, episodes):
@@ -118,7 +137,7 @@ def test_another_number_of_views_is_refused(model, episodes):
 def test_the_checkpoint_is_small_holds_no_encoder_and_names_its_labs(model, tmp_path, episodes):
     assert sum(path.stat().st_size for path in REAL_CHECKPOINT.iterdir()) <= MAX_BYTES
     manifest = read_manifest(REAL_CHECKPOINT)
-    assert {name.partition(".")[0] for name in manifest["tensors"]} == {"grus", "matches"}
+    assert {name.partition(".")[0] for name in manifest["tensors"]} == {"grus", "matches", "distribution"}
     assert manifest["facts"]["labs"] == {name: list(labs) for name, labs in vars(LabSplit()).items()}
     assert matches_expected(run_self_test(model, model.input_spec).progress, read_expected(manifest))
     save_zero_shot_model(tmp_path / "copy", model, manifest["facts"])

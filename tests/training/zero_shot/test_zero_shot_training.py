@@ -29,6 +29,7 @@ from embodied_rm.training.zero_shot.episode_features import (
     mirror_sentence,
 )
 from embodied_rm.training.zero_shot.fit_nets import contrastive_loss, progress_loss
+from embodied_rm.training.zero_shot.train_zero_shot import fit_distribution
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,23 @@ def test_a_readout_recovers_the_odds_of_two_balanced_classes():
     assert readout.slopes[0] == pytest.approx(1, abs=0.1) and readout.bias == pytest.approx(-0.5, abs=0.1)
 
 
+def test_a_limit_needs_a_hundred_frames():
+    net = SimpleNamespace(mean_texture=lambda cells: cells[..., :3].mean(dim=-2))
+    many, few = [make_features(str(i), 60 + i) for i in range(2)], [make_features("few", 99)]
+    distribution = fit_distribution(net, many, [make_features("enough", 100)])
+    assert distribution(torch.zeros(3)) < 1 < distribution(torch.full((3,), 9.0))
+    with pytest.raises(DataError, match=r"labs\.validation: its videos have 99 frames, at least 100 are needed"):
+        fit_distribution(net, many, few)
+
+
+def test_score_says_that_a_video_is_unlike_those_of_training(tmp_path, capsys):
+    few = ["episode_indices=[0]", "frame_stride=60", "plots=false", "videos=false", "report_episodes=0"]
+    data = REAL_DATA / "g1_bottle"
+    assert main(["score", str(data), "checkpoint=real", *few, f"out={tmp_path}"]) == 0
+    assert "100% of the frames are out of distribution" in " ".join(capsys.readouterr().out.split())
+    assert json.loads((tmp_path / "metrics.json").read_text())["score"]["ood_rate"] == 1
+
+
 def test_encoded_episodes_are_read_again(small_lab, tmp_path):
     source, encoder = open_dataset(small_lab, None), open_frozen_encoder()
     first = list(encode_episodes(source, [0], encoder, 2, tmp_path))
@@ -169,12 +187,14 @@ def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["episodes"] == {"train": 3, "validation": 3, "test": 3}
     assert set(metrics["scores"]) == {"validation", "test"}
+    assert 0 <= metrics["scores"]["test"]["out of distribution"] <= 1
     assert "lab_5 (test, 3 episodes)" in (run / "checkpoint" / "README.md").read_text()
     video = small_lab / "videos"
     trial = next(video.iterdir())
     assert main(["score", str(trial), f"checkpoint={run}", "instruction=take it", f"out={tmp_path / 'scored'}"]) == 0
     capsys.readouterr()
     assert main(["score", str(trial), "instruction=take it", f"out={tmp_path / 'default'}"]) == 0
-    assert "scored by checkpoint=real" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "scored by checkpoint=real" in printed and "out of distribution:" not in printed
     bad = ["labs.train=[lab_4]", "labs.validation=[lab_4]"]
     assert main(["train", "real", f"data={small_lab}", *bad, f"out={tmp_path / 'bad'}"]) == 2
