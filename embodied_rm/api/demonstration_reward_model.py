@@ -88,8 +88,8 @@ def from_demonstration(
     Args:
         demonstration: An episode, a video file, a recording or another dataset, whose first episode is used; or
             several of these. They need no annotation and no instruction.
-        encoder: A pretrained image encoder: "efficientnet_lite0" to "efficientnet_lite2", or "timm:" and a name, a file or
-            a folder.
+        encoder: A pretrained image encoder: "efficientnet_lite0" to "efficientnet_lite2", or "timm:" and a name, a
+            file or a folder.
         precision: "float32"; or "int8", one and a half times as fast, with ranges from the demonstrations.
 
     Returns:

@@ -32,7 +32,7 @@ class EncoderConfig:
     """Mean and standard deviation per color channel (red, green, blue), for pixels in [0, 1]."""
     trainable: bool = True  # whether training updates the image tower
     text_trainable: bool | None = None  # whether it updates the text tower; None: as the image tower
-    pretrained: bool = False  # whether the towers started from published weights
+    is_pretrained: bool = False  # whether the towers started from published weights
     transformers: Mapping[str, Any] | None = None
     """Description of a model of `transformers` (`TransformersTowers`). None: a model of open_clip."""
     pool_size: tuple[int, int] | None = None

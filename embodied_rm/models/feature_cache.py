@@ -26,7 +26,7 @@ FeatureMaps = npt.NDArray[np.float16]
 IMAGES_PER_BLOCK = 16  # images that are encoded in one batch, to bound the memory of large towers
 HEADER_LENGTH_BYTES = 8  # bytes at the start of a safetensors file that hold the length of its header
 
-TRAINING_FIELDS = ("text_trainable", "pretrained")  # of `EncoderConfig`, on which no map of a frozen tower depends
+TRAINING_FIELDS = ("text_trainable", "is_pretrained")  # of `EncoderConfig`, on which no map of a frozen tower depends
 
 
 class FeatureCache:

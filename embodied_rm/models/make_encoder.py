@@ -58,7 +58,7 @@ def make_encoder(
         config,
         trainable=trainable,
         text_trainable=text_trainable,
-        pretrained=has_own_image_size(encoder),
+        is_pretrained=has_own_image_size(encoder),
         pool_size=pool_size,
     )
     return Encoder(config, clip)

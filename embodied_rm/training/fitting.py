@@ -118,7 +118,7 @@ def fit(
     ):
         encoder = net.encoder.config
         # Updates of LoRA are new weights: they learn at the rate of the heads.
-        image_lr_scale = config.pretrained_lr_scale if encoder.pretrained and encoder.trainable else 1.0
+        image_lr_scale = config.pretrained_lr_scale if encoder.is_pretrained and encoder.trainable else 1.0
         train_state = TrainState(net, weight_decay=config.weight_decay, image_lr_scale=image_lr_scale)
         resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
         resume_settings |= {"fsdp": True} if fsdp else {}

@@ -135,5 +135,5 @@ def test_the_text_encoder_is_frozen_with_the_image_encoder_unless_it_is_named():
         config = TrainConfig(image_size=(32, 32), train_encoder=image, train_text_encoder=text)
         assert make_net(EPISODES, config).encoder.config.trains_text == expected
     stored = dict(vars(small_encoder_config("patch_tower_tiny", (32, 32))))
-    del stored["text_trainable"], stored["pretrained"]  # as earlier checkpoints have it
+    del stored["text_trainable"], stored["is_pretrained"]  # as earlier checkpoints have it
     assert not EncoderConfig(**stored | {"trainable": False}).trains_text
