@@ -23,7 +23,7 @@ from embodied_rm.experiments.real_evaluation.pair_scores import MODEL
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE
-from embodied_rm.report.markdown import markdown_table
+from embodied_rm.report.markdown import format_metrics, markdown_table
 
 PAGE = Path("docs/results/real_curves.md")
 COMMAND = "python benchmarks/real_curves.py"
@@ -41,15 +41,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the sets")
     parser.add_argument("--out", type=Path, default=Path("runs/real_curves"), help="folder of the runs")
     args = parser.parse_args()
-    rows = [data_row(labs, train(args.data, args.out, ENCODERS[0], labs)) for labs in map(first_labs, range(1, 5))]
+    rows = [
+        data_row(labs, train(args.data, args.out, ENCODERS[0], labs))
+        for labs in (LABS[:count] for count in range(1, 5))
+    ]
     write_section(PAGE, f"{COMMAND}: data", data_section(rows), TITLE)
     rows = [encoder_row(args.data, args.out, name) for name in ENCODERS]
     write_section(PAGE, f"{COMMAND}: encoders", encoder_section(rows), TITLE)
-
-
-def first_labs(count: int) -> tuple[str, ...]:
-    """Return the first labs that are trained on."""
-    return LABS[:count]
 
 
 def train(data: Path, out: Path, encoder: str, labs: tuple[str, ...]) -> Mapping[str, Any]:
@@ -59,7 +57,7 @@ def train(data: Path, out: Path, encoder: str, labs: tuple[str, ...]) -> Mapping
                f"features_dir={out / 'features' / encoder}", f"labs.train=[{','.join(labs)}]")  # fmt: skip
 
 
-def demonstrate(data: Path, out: Path, encoder: str) -> tuple[str, ...]:
+def demonstrate(data: Path, out: Path, encoder: str) -> list[str]:
     """Measure a demonstration in context over an encoder, with the nets that were trained on it."""
     sets = [f"data={data}", f"encoder={encoder}", f"checkpoint={out / encoder}", "zero_shot_sets=[]"]
     return set_cells(run(out / f"{encoder}_demonstration", "evaluate", "real", *sets)["bench"]["sets"])
@@ -89,28 +87,27 @@ def speed(encoder: FrozenEncoder, images: np.ndarray) -> float:
     return len(images) / median(seconds)
 
 
-def set_cells(sets: Mapping[str, Mapping[str, Mapping[str, float]]]) -> tuple[str, ...]:
+def set_cells(sets: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
     """Return the results of a demonstration in context."""
-    bimanual, bridge, g1 = (sets[name][MODEL] for name in ("real_bimanual", "bridge_rollouts", "g1_bottle"))
-    values = (bimanual["error"], bridge["order"], bridge["reversed"], bridge["success above failure"], g1["order"],
-              g1["reversed"])  # fmt: skip
-    return tuple(f"{value:.3f}" for value in values)
+    columns = {"real_bimanual": ("error",), "bridge_rollouts": ("order", "reversed", "success above failure"),
+               "g1_bottle": ("order", "reversed")}  # fmt: skip
+    return [cell for name, metrics in columns.items() for cell in format_metrics(sets[name][MODEL], metrics)]
 
 
-def cells(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+def validation_cells(metrics: Mapping[str, Any]) -> list[str]:
     """Return the results on the validation labs."""
-    return tuple(f"{metrics['scores']['validation'][name]:.3f}" for name in ZERO_SHOT)
+    return format_metrics(metrics["scores"]["validation"], ZERO_SHOT)
 
 
 def data_row(labs: tuple[str, ...], metrics: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the row of a training on some labs."""
-    return str(len(labs)), str(metrics["episodes"]["train"]), *cells(metrics)
+    return str(len(labs)), str(metrics["episodes"]["train"]), *validation_cells(metrics)
 
 
 def encoder_row(data: Path, out: Path, name: str) -> tuple[str, ...]:
     """Return the row of an encoder: speed, a demonstration in context, and no demonstration."""
     model = train(data, out, name, LABS)
-    return name, *encoder_cells(name, data), *demonstrate(data, out, name), *cells(model)
+    return name, *encoder_cells(name, data), *demonstrate(data, out, name), *validation_cells(model)
 
 
 def data_section(rows: list[tuple[str, ...]]) -> str:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
@@ -47,6 +46,20 @@ def read_orientation(frame: av.VideoFrame) -> Orientation:
     return Orientation(True, mirrored=c < 0, flipped=b < 0)
 
 
+def shown_size(frame: av.VideoFrame) -> tuple[int, int]:
+    """Return the height and width at which players show a frame, in pixels."""
+    return (frame.width, frame.height) if read_orientation(frame).transposed else (frame.height, frame.width)
+
+
+def shown_pixels(reformatter: VideoReformatter, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
+    """Return a frame as players show it, uint8 [H, W, 3] of a size (height, width)."""
+    transposed, mirrored, flipped = read_orientation(frame)
+    pixels = framing.resize_rgb(reformatter, frame, size[::-1] if transposed else size)
+    if transposed:
+        pixels = pixels.transpose(1, 0, 2)
+    return np.ascontiguousarray(pixels[:: -1 if flipped else 1, :: -1 if mirrored else 1])
+
+
 class OpenVideo:
     """An open file with its decoding position."""
 
@@ -64,7 +77,6 @@ class OpenVideo:
             raise framing.InvalidFileError(f"codec {codec!r} is not supported (only {', '.join(sorted(CODECS))})")
         if not 0 < context.width * context.height <= framing.MAX_PIXELS:
             raise framing.InvalidFileError(f"its images claim to be {context.width}x{context.height}")
-        self.stored_size = (context.height, context.width)
         context.options = {"max_pixels": str(framing.MAX_PIXELS)}
         context.thread_count = 1 if context.width * context.height <= SINGLE_THREAD_MAX_PIXELS else 2
         context.thread_type = "FRAME" if context.thread_count > 1 else "NONE"
@@ -82,31 +94,6 @@ class OpenVideo:
         if not rate:
             raise framing.InvalidFileError("it states no frame rate")
         return float(rate)
-
-    @cached_property
-    def orientation(self) -> Orientation:
-        """How players turn and mirror the stored frames, as phones ask for; decodes one frame."""
-        frame = self.seek(0.0)
-        self._current = None
-        return read_orientation(frame)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the frames as they are shown, in pixels."""
-        return self.swap_sides(self.stored_size)
-
-    def swap_sides(self, size: Sequence[int]) -> tuple[int, int]:
-        """Return the size (height, width) of shown frames for that of stored ones, and the reverse."""
-        height, width = size
-        return (width, height) if self.orientation.transposed else (height, width)
-
-    def show(self, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
-        """Return a frame as players show it, uint8 [H, W, 3] of a size (height, width)."""
-        pixels = framing.resize_rgb(self.reformatter, frame, self.swap_sides(size))
-        transposed, mirrored, flipped = self.orientation
-        if transposed:
-            pixels = pixels.transpose(1, 0, 2)
-        return np.ascontiguousarray(pixels[:: -1 if flipped else 1, :: -1 if mirrored else 1])
 
     def close(self) -> None:
         self.container.close()
@@ -181,20 +168,20 @@ def send_probe(video: OpenVideo, out: BinaryIO) -> None:
     """Reply with the properties of the file, after decoding its first and last frame."""
     times = video.packet_times()
     tolerance = 0.5 / video.fps
-    for time in (times[0], times[-1]):
-        video.frame_at(time, tolerance)
-    framing.send_result(out, {"pts": times, "fps": video.fps, "height": video.size[0], "width": video.size[1]})
+    height, width = shown_size(video.frame_at(times[0], tolerance))
+    video.frame_at(times[-1], tolerance)
+    framing.send_result(out, {"pts": times, "fps": video.fps, "height": height, "width": width})
 
 
 def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:
     """Reply with the frames at the given times (s, non-decreasing)."""
-    height, width = size = request["size"] or video.size
     times, tolerance = request["timestamps"], request["tolerance"]
+    height, width = size = request["size"] or shown_size(video.frame_at(times[0], tolerance))
     framing.send_header(out, (len(times), height, width, 3), "uint8")
     frames_per_chunk = max(1, framing.CHUNK_BYTES // (height * width * 3))
     for start in range(0, len(times), frames_per_chunk):
         frames = (video.frame_at(time, tolerance) for time in times[start : start + frames_per_chunk])
-        pixels = np.stack([video.show(frame, size) for frame in frames])
+        pixels = np.stack([shown_pixels(video.reformatter, frame, size) for frame in frames])
         framing.send_chunk(out, b"F", pixels.data.cast("B"))
     framing.send_result(out, {})
 
