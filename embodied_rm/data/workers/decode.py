@@ -46,12 +46,12 @@ def read_orientation(frame: av.VideoFrame) -> Orientation:
     return Orientation(True, mirrored=c < 0, flipped=b < 0)
 
 
-def shown_size(frame: av.VideoFrame) -> tuple[int, int]:
+def display_size(frame: av.VideoFrame) -> tuple[int, int]:
     """Return the height and width at which players show a frame, in pixels."""
     return (frame.width, frame.height) if read_orientation(frame).transposed else (frame.height, frame.width)
 
 
-def shown_pixels(reformatter: VideoReformatter, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
+def display_pixels(reformatter: VideoReformatter, frame: av.VideoFrame, size: Sequence[int]) -> np.ndarray:
     """Return a frame as players show it, uint8 [H, W, 3] of a size (height, width)."""
     transposed, mirrored, flipped = read_orientation(frame)
     pixels = framing.resize_rgb(reformatter, frame, size[::-1] if transposed else size)
@@ -168,7 +168,7 @@ def send_probe(video: OpenVideo, out: BinaryIO) -> None:
     """Reply with the properties of the file, after decoding its first and last frame."""
     times = video.packet_times()
     tolerance = 0.5 / video.fps
-    height, width = shown_size(video.frame_at(times[0], tolerance))
+    height, width = display_size(video.frame_at(times[0], tolerance))
     video.frame_at(times[-1], tolerance)
     framing.send_result(out, {"pts": times, "fps": video.fps, "height": height, "width": width})
 
@@ -176,12 +176,12 @@ def send_probe(video: OpenVideo, out: BinaryIO) -> None:
 def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:
     """Reply with the frames at the given times (s, non-decreasing)."""
     times, tolerance = request["timestamps"], request["tolerance"]
-    height, width = size = request["size"] or shown_size(video.frame_at(times[0], tolerance))
+    height, width = size = request["size"] or display_size(video.frame_at(times[0], tolerance))
     framing.send_header(out, (len(times), height, width, 3), "uint8")
     frames_per_chunk = max(1, framing.CHUNK_BYTES // (height * width * 3))
     for start in range(0, len(times), frames_per_chunk):
         frames = (video.frame_at(time, tolerance) for time in times[start : start + frames_per_chunk])
-        pixels = np.stack([shown_pixels(video.reformatter, frame, size) for frame in frames])
+        pixels = np.stack([display_pixels(video.reformatter, frame, size) for frame in frames])
         framing.send_chunk(out, b"F", pixels.data.cast("B"))
     framing.send_result(out, {})
 
