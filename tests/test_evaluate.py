@@ -14,9 +14,9 @@ from embodied_rm.errors import DataError
 from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes, reverse_episode
 from embodied_rm.evaluate.evaluation import oracle, predict_baseline
 from embodied_rm.evaluate.goal_images import assign_goal_rows
-from embodied_rm.evaluate.progress_metrics import actor_tau
+from embodied_rm.evaluate.progress_metrics import actor_tau, ordered_pairs
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
-from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.labeled_episode import label, label_ground_truth
 from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode, RewardOutput, Subtask, Views
@@ -209,9 +209,38 @@ def test_reversed_episode_starts_with_the_first_frame_and_goes_back_from_success
     assert pixels.tolist() == [0, 200, 100, 50, 0]
 
 
-def test_episode_without_known_progress_is_named():
-    with pytest.raises(DataError, match="stall: "):
-        evaluate(PixelModel(), [replace(BAD[0], progress=None)], NullReporter())
+def test_one_episode_of_unknown_progress_changes_no_metric_of_the_others():
+    unknown = replace(BAD[0], name="unknown", progress=None, subtasks=(), success=None)
+    alone = evaluate(PixelModel(), GOOD + BAD, NullReporter())
+    with_unknown = evaluate(PixelModel(), [*GOOD, *BAD, unknown], NullReporter())
+    assert with_unknown["episodes"] == alone["episodes"] | {"unknown_outcome": 1, "unknown_progress": 1}
+    for metrics in (alone, with_unknown):
+        metrics["reward_model"].pop("seconds_per_frame")
+    assert with_unknown["reward_model"] == alone["reward_model"]
+    assert with_unknown["baselines"].keys() == {"constant", "time"}, "there is no oracle of unknown progress"
+
+
+def test_outcomes_alone_give_the_order_of_successes_and_the_metrics_of_success():
+    episodes = [replace(e, progress=None, subtasks=(), success=e in GOOD, metadata={}) for e in (*GOOD, *BAD)]
+    result = evaluate(PixelModel(), episodes, NullReporter())
+    metrics = result["reward_model"]
+    assert result["episodes"] == {"successes": 3, "failures": 2, "unknown_progress": 5}
+    assert metrics["voc"] > 0.99 and metrics["voc_reversed"] < -0.99, "ties while the end is held"
+    assert metrics["success_auc"] == metrics["completion_accuracy"] == metrics["preference_accuracy"] == 1
+    assert metrics.keys().isdisjoint({"mae", "epic", "starc", "actor_tau", "uncertainty_correlation"})
+
+
+def test_two_failures_of_unknown_progress_are_not_ranked():
+    unknown_failure = replace(BAD[0], progress=None, subtasks=(), success=False)
+    labels = label_ground_truth([GOOD[0], BAD[0], unknown_failure])
+    task = {e.task for e in labels}
+    assert len(task) == 1 and ordered_pairs(labels).tolist() == [[0, 1], [0, 2]]
+
+
+def test_nothing_known_is_an_error_with_a_remedy():
+    unknown = replace(BAD[0], progress=None, subtasks=(), success=None)
+    with pytest.raises(DataError, match=r"neither progress nor outcome is known.*embodied-rm annotate"):
+        evaluate(PixelModel(), [unknown], NullReporter())
 
 
 def test_actor_tau_ranks_actors_by_final_progress():

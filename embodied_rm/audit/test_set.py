@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.subtasks import goal_of
+from embodied_rm.labels.true_progress import progress_or_none
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.types import Array, Episode, Frames, IntArray
+from embodied_rm.types import Episode, Frames, IntArray
 
 NEAR_DONE_PROGRESS = 0.9
 """True progress at which a success is cut to be unfinished; the rest is more than the tolerance of a prediction."""
@@ -107,14 +107,6 @@ class AuditDataset:
         ]
         others = [other for other in matching if other.name != episode.name]
         return next(iter(others or matching), None)
-
-
-def progress_or_none(episode: Episode) -> Array | None:
-    """Return the true progress float32 [T], recorded or from annotated subtasks; None if it is unknown."""
-    try:
-        return true_progress(episode)
-    except DataError:
-        return None
 
 
 def is_success(episode: Episode) -> bool | None:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embodied_rm.errors import DataError
 from embodied_rm.evaluate.predictions import PredictionSet, predict_episodes
 from embodied_rm.evaluate.progress_metrics import Metrics, actor_tau, frames_until_success, nanmean, progress_table
 from embodied_rm.evaluate.success_metrics import prediction_table
-from embodied_rm.labels.labeled_episode import LabeledEpisode, label
+from embodied_rm.labels.labeled_episode import LabeledEpisode, label_ground_truth
 from embodied_rm.metrics import voc, voc_f1
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.run_folder import Reporter
@@ -48,7 +49,8 @@ def evaluate(
 ) -> dict[str, object]:
     """Compute the metrics of a reward model and of the baselines; `docs/metrics.md` defines them.
 
-    Metrics that cannot be computed (no failures, no subtasks) are left out.
+    Metrics that cannot be computed (no failures, no subtasks) are left out. An episode of unknown progress counts only
+    where its outcome suffices.
 
     Args:
         predictions: Predictions of the model, if already computed.
@@ -59,12 +61,12 @@ def evaluate(
         `{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
 
     Raises:
-        DataError: The true progress of an episode is unknown.
+        DataError: Neither the progress nor the outcome of any episode is known.
     """
     all_episodes = list(episodes)
     selected_rows, all_truths = range(len(all_episodes)) if rows is None else rows, ground_truths(all_episodes)
     truths = [all_truths[row] for row in selected_rows]
-    num_successes = sum(bool(truth.label.success[-1]) for truth in truths)
+    counts = count_outcomes(truths)
     reporter.log(f"scoring {len(truths)} episodes")
     if predictions is None:
         predictions = predict_episodes(model, [all_episodes[row] for row in selected_rows])
@@ -72,7 +74,7 @@ def evaluate(
     return {
         "reward_model": model_table(predictions, truths),
         "baselines": {**baseline_tables(truths), **other_tables},
-        "episodes": {"successes": num_successes, "failures": len(truths) - num_successes},
+        "episodes": counts,
     }
 
 
@@ -85,10 +87,27 @@ class GroundTruth:
 
 
 def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:
-    """Return the annotations of each episode; raise `DataError` if the true progress of one is unknown."""
+    """Return the annotations of each episode; raise `DataError` if nothing is known of any."""
     outcomes = [episode.metadata.get("outcome") for episode in episodes]
-    pairs = zip(label(episodes), outcomes, strict=True)
-    return [GroundTruth(label=labeled, outcome=outcome) for labeled, outcome in pairs]
+    pairs = zip(label_ground_truth(episodes), outcomes, strict=True)
+    truths = [GroundTruth(label=labeled, outcome=outcome) for labeled, outcome in pairs]
+    if all(truth.label.outcome is None for truth in truths):
+        raise DataError(
+            f"neither progress nor outcome is known in all {len(truths)} episodes; embodied-rm annotate marks subtasks "
+            "and outcomes"
+        )
+    return truths
+
+
+def count_outcomes(truths: Sequence[GroundTruth]) -> dict[str, int]:
+    """Return the number of successes and failures, and of episodes with unknown annotations where there are some."""
+    outcomes = [truth.label.outcome for truth in truths]
+    unknown = {
+        "unknown_outcome": outcomes.count(None),
+        "unknown_progress": sum(not truth.label.is_progress_known for truth in truths),
+    }
+    counts = {"successes": outcomes.count(True), "failures": outcomes.count(False)}
+    return counts | {name: count for name, count in unknown.items() if count}
 
 
 def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth]) -> Metrics:
@@ -96,7 +115,7 @@ def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth
     labels, outcomes = [truth.label for truth in episode_truths], [truth.outcome for truth in episode_truths]
     curves = [prediction.progress for prediction in predictions.predictions]
     table = {**progress_table(curves, labels), "actor_tau": actor_tau(curves, labels, outcomes)}
-    successes = [(curve, labeled) for curve, labeled in zip(curves, labels, strict=True) if labeled.success[-1]]
+    successes = [(curve, labeled) for curve, labeled in zip(curves, labels, strict=True) if labeled.outcome]
     num_undefined = sum(np.isnan(voc(curve[: frames_until_success(labeled)])) for curve, labeled in successes)
     table["voc_undefined"] = float(num_undefined or "nan")
     reversed_curves = [output.progress for output in predictions.reversed_predictions if output is not None]
@@ -120,7 +139,7 @@ def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> Pr
         return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=success, uncertainty=uncertainty)
 
     def predict_reversed(episode: LabeledEpisode) -> RewardOutput | None:
-        if not episode.success[-1]:
+        if not episode.outcome:
             return None
         # The order of `reverse_episode`.
         frame_indices = np.append(0, np.arange(frames_until_success(episode) - 1, -1, -1))
@@ -135,7 +154,9 @@ def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> Pr
 
 
 def baseline_tables(episode_truths: Sequence[GroundTruth]) -> dict[str, Metrics]:
-    """Compute all metrics of the baselines. Returns name -> metrics."""
+    """Compute all metrics of the baselines. Returns name -> metrics; there is no oracle of unknown progress."""
     labels = [truth.label for truth in episode_truths]
-    predictions = {name: predict_baseline(baseline, labels) for name, baseline in BASELINES.items()}
+    is_known = all(labeled.is_progress_known for labeled in labels)
+    baselines = {name: baseline for name, baseline in BASELINES.items() if is_known or name != "oracle"}
+    predictions = {name: predict_baseline(baseline, labels) for name, baseline in baselines.items()}
     return {name: model_table(prediction_set, episode_truths) for name, prediction_set in predictions.items()}

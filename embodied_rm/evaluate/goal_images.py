@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from embodied_rm.errors import DataError, UserError, unknown_name_message
-from embodied_rm.labels.labeled_episode import LabeledEpisode, label
+from embodied_rm.labels.labeled_episode import LabeledEpisode, label_ground_truth
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.types import Episode
 
@@ -30,7 +30,8 @@ def assign_goal_rows(labels: Sequence[LabeledEpisode]) -> list[int | None]:
 
 def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, int]:
     """Return episode -> the episode whose last frame is its goal image; raise `DataError` if no episode has one."""
-    goal_by_row = {row: goal for row, goal in enumerate(assign_goal_rows(label(episodes))) if goal is not None}
+    goal_rows = assign_goal_rows(label_ground_truth(episodes))
+    goal_by_row = {row: goal for row, goal in enumerate(goal_rows) if goal is not None}
     if not goal_by_row:
         raise DataError(
             f"{data_label}: goal images from other episodes need two episodes with the same goal, one of them a success"

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from embodied_rm.evaluate.progress_metrics import frames_until_success
-from embodied_rm.labels.labeled_episode import LabeledEpisode, label
+from embodied_rm.labels.labeled_episode import LabeledEpisode, label_ground_truth
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.types import Episode, RewardOutput
@@ -22,7 +22,7 @@ class PredictionSet:
 
     predictions: tuple[RewardOutput, ...]  # one per episode, with one row per frame
     reversed_predictions: tuple[RewardOutput | None, ...]
-    """One per episode: of `reverse_episode` for a success, None for a failure."""
+    """One per episode: of `reverse_episode` for a success, else None."""
     seconds: float  # wall time of all predictions, without decoding
     num_frames: int  # number of scored frames; all views of one timestep count as one
     interval_scale: float | None = None  # interval scale of a calibrated model, see `Capabilities`
@@ -45,12 +45,9 @@ def predict_episodes(
     goals: Sequence[Episode] | None = None,
     references: Sequence[Episode] | None = None,
 ) -> PredictionSet:
-    """Score every episode, and every success reversed. `goals`: episodes that end with the goal image of each episode.
-
-    Raises `DataError` if the true progress of an episode is unknown.
-    """
-    labels = label(episodes)
-    success_rows = [i for i, episode in enumerate(labels) if episode.success[-1]]
+    """Score every episode, and every success reversed. `goals`: episodes that end with the goal image of each one."""
+    labels = label_ground_truth(episodes)
+    success_rows = [i for i, episode in enumerate(labels) if episode.outcome]
     reversed_episodes = [reverse_episode(episodes[i], labels[i]) for i in success_rows]
     start_time = time.perf_counter()
     predictions = score_episodes(model, episodes, goals, references)

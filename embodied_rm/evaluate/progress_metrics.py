@@ -16,7 +16,7 @@ from embodied_rm.metrics import (
     terciles,
     voc,
 )
-from embodied_rm.types import Array
+from embodied_rm.types import Array, IntArray
 
 Metrics = dict[str, float]
 NUM_PROGRESS_BINS = 20
@@ -27,14 +27,13 @@ STARC_DISCOUNT = 0.99  # Discount per frame in the STARC distance. The EPIC dist
 def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
     """Compute the metrics of progress curves, float32 [T] in [0, 1] per episode, as defined in `docs/metrics.md`."""
     pairs = list(zip(curves, labels, strict=True))
-    successes = [(curve, episode) for curve, episode in pairs if episode.success[-1]]
-    failures = [(curve, episode) for curve, episode in pairs if not episode.success[-1]]
-    curves_until_success = [curve[: frames_until_success(episode)] for curve, episode in successes]
+    curves_until_success = [curve[: frames_until_success(episode)] for curve, episode in pairs if episode.outcome]
+    known = [(curve, episode) for curve, episode in pairs if episode.is_progress_known]
     return {
         "voc": nanmean(map(voc, curves_until_success)),
-        "mae": nanmean(mae(curve, episode.progress) for curve, episode in pairs),
-        "mae_successes": nanmean(mae(curve, episode.progress) for curve, episode in successes),
-        "mae_failures": nanmean(mae(curve, episode.progress) for curve, episode in failures),
+        "mae": nanmean(mae(curve, episode.progress) for curve, episode in known),
+        "mae_successes": nanmean(mae(curve, episode.progress) for curve, episode in known if episode.outcome),
+        "mae_failures": nanmean(mae(curve, episode.progress) for curve, episode in known if not episode.outcome),
         "resolution": nanmean(map(effective_resolution, curves_until_success)),
         **preference_table(curves, labels),
         **reward_distance_table(curves, labels),
@@ -46,7 +45,7 @@ def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) 
 
     A pair is two episodes of a task with different true progress at the end, ranked by the predicted final progress.
     """
-    pairs = preferred_pairs([episode.progress[-1] for episode in labels], [episode.task for episode in labels])
+    pairs = ordered_pairs(labels)
     credit = preference_credit([curve[-1] for curve in curves], pairs)
     pair_lengths = np.array([len(episode) for episode in labels])[pairs].sum(axis=1) if len(pairs) else np.zeros(0)
     length_tercile = terciles(pair_lengths) if len(pairs) else pair_lengths
@@ -56,11 +55,21 @@ def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) 
     return table
 
 
+def ordered_pairs(labels: Sequence[LabeledEpisode]) -> IntArray:
+    """Return the (better, worse) pairs, int64 [P, 2]. Where progress is unknown, a success is better than a failure."""
+    final = [episode.progress[-1] if episode.is_progress_known else bool(episode.outcome) for episode in labels]
+    pairs = preferred_pairs(final, [episode.task for episode in labels])
+    known = np.array([episode.is_progress_known for episode in labels], bool)[pairs].all(axis=1)
+    outcomes = np.array([(episode.outcome is True, episode.outcome is False) for episode in labels], bool)
+    return pairs[known | (outcomes[pairs[:, 0], 0] & outcomes[pairs[:, 1], 1])]
+
+
 def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
     """Compute the EPIC and STARC distance to the true progress over all frames of a task, averaged over tasks."""
     epic_distances, starc_distances = [], []
-    for task in dict.fromkeys(episode.task for episode in labels):
-        curve_pairs = [(c, e.progress) for c, e in zip(curves, labels, strict=True) if e.task == task]
+    known = [(curve, episode) for curve, episode in zip(curves, labels, strict=True) if episode.is_progress_known]
+    for task in dict.fromkeys(episode.task for _, episode in known):
+        curve_pairs = [(curve, episode.progress) for curve, episode in known if episode.task == task]
         predicted, true_progress = (np.concatenate([pair[column][1:] for pair in curve_pairs]) for column in (0, 1))
         start_bins = np.concatenate([progress_bin(truth[:-1]) for _, truth in curve_pairs])
         end_bins = progress_bin(true_progress)
@@ -79,7 +88,7 @@ def actor_tau(curves: Sequence[Array], labels: Sequence[LabeledEpisode], outcome
     for task in dict.fromkeys(episode.task for episode in labels):
         final_progress: dict[str, list[tuple[float, float]]] = {}
         for curve, episode, outcome in zip(curves, labels, outcomes, strict=True):
-            if episode.task == task and outcome is not None:
+            if episode.task == task and outcome is not None and episode.is_progress_known:
                 final_progress.setdefault(outcome, []).append((curve[-1], episode.progress[-1]))
         mean_progress = np.array([np.mean(pairs, axis=0) for pairs in final_progress.values()]).reshape(-1, 2)
         taus.append(kendall_tau_a(mean_progress[:, 0], mean_progress[:, 1]))

@@ -36,19 +36,21 @@ def prediction_table(
 
 
 def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """Compute the metrics of success predictions; empty for a model without them."""
-    episode_success = np.array([bool(episode.success[-1]) for episode in labels])
-    final_success = np.array([prediction.success[-1] for prediction in predictions])
-    frame_success = np.concatenate([prediction.success[1:] for prediction in predictions])
-    if np.isnan(frame_success).any():
+    """Compute the metrics of success predictions; empty for a model without them, and if no outcome is known."""
+    pairs = [pair for pair in zip(predictions, labels, strict=True) if pair[1].outcome is not None]
+    episode_success = np.array([episode.outcome for _, episode in pairs], bool)
+    final_success = np.array([prediction.success[-1] for prediction, _ in pairs])
+    if not pairs or np.isnan(np.concatenate([prediction.success[1:] for prediction in predictions])).any():
         return {}
-    predicted = np.concatenate([prediction.success >= 0.5 for prediction in predictions])
-    actual = np.concatenate([episode.success for episode in labels])
+    known = [(p.success[e.is_done_known], e.success[e.is_done_known]) for p, e in pairs]
+    scored = [(p.success[1:][e.is_done_known[1:]], e.success[1:][e.is_done_known[1:]]) for p, e in pairs]
+    frame_success, frame_done = (np.concatenate(columns) for columns in zip(*scored, strict=True))
+    predicted, actual = np.concatenate([p >= 0.5 for p, _ in known]), np.concatenate([done for _, done in known])
     return {
         "success_auc": roc_auc(final_success, episode_success),
         "mcc": mcc(final_success >= 0.5, episode_success),
         "completion_accuracy": nanmean((final_success >= 0.5) == episode_success),
-        "ece": expected_calibration_error(frame_success, np.concatenate([episode.success[1:] for episode in labels])),
+        "ece": expected_calibration_error(frame_success, frame_done),
         "success_precision": nanmean(actual[predicted]),
         "success_recall": nanmean(predicted[actual]),
     }
@@ -86,10 +88,11 @@ def ood_rate(predictions: Sequence[RewardOutput]) -> float:
 def errors_and_uncertainties(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]
 ) -> tuple[Array, Array]:
-    """Return the absolute error of progress and the uncertainty of all scored frames, float32 [F] each."""
-    pairs, empty = zip(predictions, labels, strict=True), np.zeros(0, np.float32)
+    """Return the absolute error of progress and the uncertainty of all scored frames of known progress, float32 [F]."""
+    pairs = [pair for pair in zip(predictions, labels, strict=True) if pair[1].is_progress_known]
+    empty = np.zeros(0, np.float32)
     errors = [np.abs(prediction.progress[1:] - labeled.progress[1:]) for prediction, labeled in pairs]
-    uncertainties = [prediction.uncertainty[1:] for prediction in predictions]
+    uncertainties = [prediction.uncertainty[1:] for prediction, _ in pairs]
     return np.concatenate([empty, *errors]), np.concatenate([empty, *uncertainties])
 
 

@@ -67,6 +67,7 @@ class EvaluateConfig:
     record: RecordConfig = field(default_factory=RecordConfig)
     one_shot: OneShotConfig = field(default_factory=OneShotConfig)
     instruction: str | None = None
+    episode_indices: tuple[int, ...] = ()
     fusion: str | None = None
     use_goal_images: bool = False
     goal_images: tuple[Path, ...] = ()
@@ -83,6 +84,8 @@ class EvaluateConfig:
             lookup(FUSION_CHOICES, self.fusion, "fusion")
         if self.use_goal_images and self.goal_images:
             raise UserError("use_goal_images=true and goal_images=[...] both name the goal images: set one of them")
+        if self.episode_indices and self.data is None:
+            raise UserError("episode_indices= selects episodes of data=..., which is not set")
         if self.one_shot.method is not None and self.data is not None:
             raise UserError("one_shot records a demonstration of each task, which needs split=..., not data=...")
         if self.one_shot.method is not None and self.one_shot.seed == self.record.seed:
@@ -95,7 +98,13 @@ def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
         raise UserError("evaluate needs either data=... (recorded episodes) or split=... (recorded by evaluate itself)")
     if config.data is not None:
         loaded = load_model_and_data(
-            config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
+            config.checkpoint,
+            config.data,
+            reporter,
+            config.instruction,
+            config.features,
+            config.judge,
+            config.episode_indices,
         )
         loaded = loaded._replace(model=with_fusion(loaded.model, config))
         run.write_json("metrics.json", evaluate_model(loaded, config, f"{config.data}", run, reporter))

@@ -14,6 +14,7 @@ from embodied_rm.data.issues import MAX_LISTED_ISSUES, DataIssue, affected_episo
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.provenance import HASH_DIGITS
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.subset import SubsetDataset
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
@@ -62,12 +63,15 @@ def load_model_and_data(
     instruction: str | None = None,
     features: FeatureMap = DEFAULT_FEATURE_MAP,
     judge: JudgeConfig = NO_JUDGE,
+    episode_indices: Sequence[int] = (),
 ) -> ModelAndData:
     """Load a reward model (None: the bundled one) or the judge that replaces it, and unseen episodes.
 
-    `instruction` is that of episodes that have none. Raises `DataError` if the model was trained on these episodes.
+    `instruction` is that of episodes that have none; `episode_indices` selects episodes, empty: all. Raises `DataError`
+    if the model was trained on these episodes.
     """
     (model, facts), source = load_model_or_judge(checkpoint, judge), load_dataset(data, reporter, instruction, features)
+    source = SubsetDataset(source, episode_indices) if episode_indices else source
     check_not_trained_on(facts, source.meta)
     return ModelAndData(model, facts, source)
 

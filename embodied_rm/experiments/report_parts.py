@@ -9,7 +9,7 @@ import numpy as np
 from embodied_rm.audit import AuditResult
 from embodied_rm.audit.test_set import select_frames
 from embodied_rm.data.source import EpisodeSource, stride_indices
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.report import EpisodePanel, KeyMetric, ReportCase

@@ -15,6 +15,7 @@ from embodied_rm.labels.subtasks import task_of
 from embodied_rm.labels.targets import (
     Targets,
     is_demonstration,
+    outcome_targets,
     require_demonstration,
     require_outcome,
     targets_with_final_outcome,
@@ -46,9 +47,7 @@ def label(episodes: Sequence[Episode], features: Sequence[Array] | None = None) 
         for t, indices in demos_by_task.items()
     }
     return [
-        _label_demonstration(e, f, counts[task_of(e)])
-        if is_demonstration(e)
-        else targets_with_final_outcome(e, np.zeros(len(e), np.float32), np.zeros(len(e), bool))
+        _label_demonstration(e, f, counts[task_of(e)]) if is_demonstration(e) else outcome_targets(e)
         for e, f in zip(episodes, episode_features, strict=True)
     ]
 

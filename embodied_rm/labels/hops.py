@@ -1,4 +1,4 @@
-"""True progress from subtask boundaries, and the relative hop between two frames (Robo-Dopamine, arXiv 2512.23703).
+"""True progress, and the relative hop between two frames (Robo-Dopamine, arXiv 2512.23703).
 
 Progress counts finished subtasks. A hop is a fraction of the remaining progress (gain) or of the gained one (loss).
 """
@@ -8,47 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.errors import DataError
 from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
 from embodied_rm.labels.targets import Targets, targets_with_known_success
-from embodied_rm.types import Array, Episode, Subtask
+from embodied_rm.labels.true_progress import label_true_progress, require_true_progress
+from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return the targets per episode; `DataError` if the true progress of one is unknown."""
+    """Return the targets per episode; `DataError` if the true progress of every one is unknown."""
+    require_true_progress(episodes, "hops")
+    return ground_truth(episodes)
+
+
+def ground_truth(episodes: Sequence[Episode]) -> list[Targets]:
+    """Return all that is known per episode: subtasks, and true progress or the outcome."""
     orders = subtask_orders(episodes)
     subtasks = [subtask_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
-    return [
-        targets_with_known_success(e, true_progress(e), subtask) for e, subtask in zip(episodes, subtasks, strict=True)
-    ]
-
-
-def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
-    """Return progress per frame, float32 [length] in [0, 1]: (k + tau) / K inside subtask k of K.
-
-    tau is the elapsed fraction of the subtask. Progress is constant between subtasks, 0 before the first and 1 after
-    the last. It is 1 at the last frame if the last subtask ends there.
-    """
-    assert subtasks and subtasks[-1].end <= length
-    knots = [knot for k, s in enumerate(subtasks) for knot in ((s.start, k), (s.end, k + 1))]
-    frames, subtask_counts = zip(*knots, strict=True)
-    query_frames = np.append(np.arange(length - 1), max(length - 1, subtasks[-1].end))
-    return (np.interp(query_frames, frames, subtask_counts) / len(subtasks)).astype(np.float32)
-
-
-def true_progress(episode: Episode) -> Array:
-    """Return the recorded progress, else that of the annotated subtasks of a success; float32 [T] in [0, 1].
-
-    `DataError` if the episode has neither. Subtasks of a failure do not determine how many were left.
-    """
-    if episode.progress is not None:
-        return episode.progress
-    if episode.subtasks and episode.success is not False:
-        return progress_from_subtasks(episode.subtasks, len(episode))
-    reason = "a failure without a progress column" if episode.subtasks else "neither annotated subtasks nor progress"
-    raise DataError(
-        f"{episode.name}: {reason}; its true progress is unknown (embodied-rm collect records the column progress)"
-    )
+    return label_true_progress(episodes, targets_with_known_success, subtasks)
 
 
 def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:

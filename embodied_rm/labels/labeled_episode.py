@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.data.fingerprint import hash_last_frame
+from embodied_rm.labels import hops
 from embodied_rm.labels.schemes import Labeler, select_schemes
 from embodied_rm.labels.subtasks import goal_of, instructions_of, recorded_goal_of, split_text_column, task_of
 from embodied_rm.labels.targets import Targets
@@ -53,6 +54,26 @@ class LabeledEpisode:
     def success(self) -> BoolArray:
         """Whether the task is done, bool [T]; the last frame gives the outcome of the episode."""
         return self._first_targets.success
+
+    @property
+    def is_progress_known(self) -> bool:
+        """Whether the progress of every frame is known."""
+        return bool(self._first_targets.progress_known.all())
+
+    @property
+    def outcome(self) -> bool | None:
+        """Whether the task is done at the last frame; None if it is unknown."""
+        return bool(self.success[-1]) if self._first_targets.success_known[-1] else None
+
+    @property
+    def is_done_known(self) -> BoolArray:
+        """Where `success` is known, bool [T]: everywhere if progress is, else at the last frame at most."""
+        return self._first_targets.progress_known | self._first_targets.success_known
+
+
+def label_ground_truth(episodes: Sequence[Episode]) -> list[LabeledEpisode]:
+    """Return all that is annotated per episode, to evaluate on: progress may be unknown, and the outcome too."""
+    return label(episodes, overrides={"hops": hops.ground_truth})
 
 
 def label(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.targets import Targets, require_outcome, targets_with_final_outcome
+from embodied_rm.labels.true_progress import label_true_progress, require_true_progress
 from embodied_rm.types import Array, Episode, IntArray
 
 RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done", 5: "done"}
@@ -18,10 +18,15 @@ RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done",
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode: at each frame the reward of the clip that ends there.
 
-    `DataError` if no episode has an outcome, or the true progress of one is unknown.
+    `DataError` if no episode has an outcome, or the true progress of every one is unknown.
     """
     require_outcome(episodes, "ordinal")
-    return [targets_with_final_outcome(e, score_to_reward(rubric_score(true_progress(e)))) for e in episodes]
+    require_true_progress(episodes, "ordinal")
+
+    def targets_of(episode: Episode, progress: Array, subtask: IntArray | None) -> Targets:
+        return targets_with_final_outcome(episode, score_to_reward(rubric_score(progress)))
+
+    return label_true_progress(episodes, targets_of)
 
 
 def rubric_score(progress: Array) -> IntArray:

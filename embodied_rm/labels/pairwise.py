@@ -8,16 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.targets import Targets, targets_with_known_success
+from embodied_rm.labels.true_progress import label_true_progress, require_true_progress
 from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 TIE_MARGIN = 0.01  # progress difference up to which two frames are tied
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return the targets per episode; `DataError` if the true progress of one is unknown."""
-    return [targets_with_known_success(episode, true_progress(episode)) for episode in episodes]
+    """Return the targets per episode; `DataError` if the true progress of every one is unknown."""
+    require_true_progress(episodes, "pairwise")
+    return label_true_progress(episodes, targets_with_known_success)
 
 
 def preference_matrix(progress: Array) -> Array:

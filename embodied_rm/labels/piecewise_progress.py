@@ -75,15 +75,16 @@ def known_progress_mask(spans: Sequence[SubtaskSpan], length: int) -> BoolArray:
 
 
 def require_subtasks(episodes: Sequence[Episode], scheme: str) -> None:
-    """Raise `DataError` unless every demonstration has annotated subtasks of its task."""
+    """Raise `DataError` if no demonstration has annotated subtasks, or one has only subtasks of other tasks."""
     orders = subtask_orders(episodes)
-    for episode in episodes:
-        if is_demonstration(episode) and not episode.subtasks:
-            raise DataError(
-                f"{episode.name}: the column subtasks is missing, which label scheme {scheme!r} needs; "
-                "embodied-rm collect records it"
-            )
-        if is_demonstration(episode) and not subtask_spans(episode, orders[task_of(episode)]):
+    annotated = [episode for episode in episodes if is_demonstration(episode) and episode.subtasks]
+    if not annotated:
+        raise DataError(
+            f"label scheme {scheme!r} needs annotated subtasks, and no demonstration has any; "
+            "embodied-rm annotate marks them"
+        )
+    for episode in annotated:
+        if not subtask_spans(episode, orders[task_of(episode)]):
             found_names = ", ".join(subtask.name for subtask in episode.subtasks)
             task_names = ", ".join(orders[task_of(episode)])
             raise DataError(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.targets import Targets, targets_with_final_outcome, targets_with_known_success
+from embodied_rm.labels.true_progress import label_true_progress, require_true_progress
 from embodied_rm.types import Array, Episode, IntArray
 
 if TYPE_CHECKING:
@@ -26,14 +26,15 @@ ScalarT = TypeVar("ScalarT", bound=np.generic)
 BRADLEY_TERRY_RATIONALITY = 4.0  # log-odds of the better segment for a difference of 1
 
 
-def label(episodes: Sequence[Episode], progress_fn: Callable[[Episode], Array] = true_progress) -> list[Targets]:
-    """Return the targets per episode, from its progress float32 [T] in [0, 1].
+def label(episodes: Sequence[Episode], progress_fn: Callable[[Episode], Array] | None = None) -> list[Targets]:
+    """Return the targets per episode, from its progress float32 [T] in [0, 1]; None: the true progress.
 
-    A function other than `true_progress` does not determine success; the recorded outcome does. `DataError` if the true
-    progress of an episode is needed and unknown.
+    Another progress does not determine success; the recorded outcome does. `DataError` if the true progress is needed
+    and unknown in every episode.
     """
-    if progress_fn is true_progress:
-        return [targets_with_known_success(episode, progress_fn(episode)) for episode in episodes]
+    if progress_fn is None:
+        require_true_progress(episodes, "preferences")
+        return label_true_progress(episodes, targets_with_known_success)
     return [targets_with_final_outcome(episode, progress_fn(episode)) for episode in episodes]
 
 

@@ -17,14 +17,20 @@ from embodied_rm.labels.piecewise_progress import (
     subtask_spans,
 )
 from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
-from embodied_rm.labels.targets import Targets, is_demonstration, require_demonstration, targets_with_known_success
+from embodied_rm.labels.targets import (
+    Targets,
+    is_demonstration,
+    outcome_targets,
+    require_demonstration,
+    targets_with_known_success,
+)
 from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode. Progress inside an unfinished subtask is unknown.
 
-    `DataError` if there is no demonstration, or one has no annotated subtasks.
+    `DataError` if there is no demonstration with annotated subtasks. One without them counts for its outcome.
     """
     require_demonstration(episodes, "stages")
     require_subtasks(episodes, "stages")
@@ -39,6 +45,8 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 def _label_episode(episode: Episode, order: tuple[str, ...], fractions: Array | None) -> Targets:
     length = len(episode)
     subtask = subtask_indices(episode, order)
+    if is_demonstration(episode) and not episode.subtasks:
+        return outcome_targets(episode)
     if fractions is None or not episode.subtasks:
         return targets_with_known_success(episode, np.zeros(length, np.float32), subtask, np.zeros(length, bool))
     spans = subtask_spans(episode, order)

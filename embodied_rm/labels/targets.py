@@ -70,6 +70,12 @@ def targets_with_final_outcome(episode: Episode, progress: Array, progress_known
     return make_targets(progress, None, progress_known, *final_outcome(episode))
 
 
+def outcome_targets(episode: Episode, subtask: IntArray | None = None) -> Targets:
+    """Return targets of unknown progress: the outcome at the last frame, if recorded, and subtasks if there are any."""
+    zeros, unknown = np.zeros(len(episode), np.float32), np.zeros(len(episode), bool)
+    return make_targets(zeros, subtask, unknown, *final_outcome(episode))
+
+
 def final_outcome(episode: Episode) -> tuple[BoolArray, BoolArray]:
     """Return (task is done, outcome is known), bool [T] each, which are False before the last frame."""
     success, known = np.zeros((2, len(episode)), bool)
@@ -110,7 +116,7 @@ def require_demonstration(episodes: Sequence[Episode], scheme: str) -> None:
     if not any(map(is_demonstration, episodes)):
         raise DataError(
             f"label scheme {scheme!r} needs successes, but the column success is false in all {len(episodes)} "
-            "episodes; embodied-rm collect records successes"
+            "episodes; record or mark successes (embodied-rm annotate)"
         )
 
 
@@ -119,5 +125,5 @@ def require_outcome(episodes: Sequence[Episode], scheme: str) -> None:
     if all(episode.success is None for episode in episodes):
         raise DataError(
             f"label scheme {scheme!r} needs outcomes, but the column success is missing in all {len(episodes)} "
-            "episodes; embodied-rm collect records it"
+            "episodes; embodied-rm annotate marks it"
         )

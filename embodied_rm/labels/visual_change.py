@@ -18,7 +18,13 @@ from embodied_rm.labels.piecewise_progress import (
     subtask_spans,
 )
 from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
-from embodied_rm.labels.targets import Targets, require_demonstration, targets_with_known_success
+from embodied_rm.labels.targets import (
+    Targets,
+    is_demonstration,
+    outcome_targets,
+    require_demonstration,
+    targets_with_known_success,
+)
 from embodied_rm.types import Array, BoolArray, Episode, Frames
 
 HASH_SIDE = 8  # number of lowest DCT frequencies per direction in a hash
@@ -28,7 +34,7 @@ LUMA_WEIGHTS = (0.299, 0.587, 0.114)  # weights of red, green and blue in percei
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode. Progress of a failure without annotated subtasks is unknown.
 
-    `DataError` if there is no demonstration, or one has no annotated subtasks.
+    `DataError` if there is no demonstration with annotated subtasks. One without them counts for its outcome.
     """
     require_demonstration(episodes, "visual_change")
     require_subtasks(episodes, "visual_change")
@@ -37,6 +43,8 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 
 
 def _label_episode(episode: Episode, order: tuple[str, ...]) -> Targets:
+    if is_demonstration(episode) and not episode.subtasks:
+        return outcome_targets(episode)
     spans, progress_known = subtask_spans(episode, order), np.full(len(episode), bool(episode.subtasks))
     progress = piecewise_progress(spans, budget_levels(spans, len(order), len(episode)), frame_changes(episode))
     return targets_with_known_success(episode, progress, subtask_indices(episode, order), progress_known)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.models.reward_model import Demonstration
 from embodied_rm.types import Episode, Views
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from real_data import REAL_DATA
 from tiny_runs import NUM_EPISODES, REFINE, TINY, metrics
 
 from embodied_rm.cli.main import main
@@ -165,3 +166,24 @@ def test_an_exported_model_predicts_as_its_checkpoint(
         assert main([*args, f"out={tmp_path / 'no'}"]) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "an exported model cannot be trained" in message and "is exported already" in message
+
+
+def test_evaluate_and_audit_read_the_chosen_episodes_only(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
+    common = [f"data={unseen}", f"checkpoint={reward_model}", "episode_indices=[2,0]"]
+    assert main(["evaluate", *common, f"out={tmp_path / 'evaluate'}"]) == 0
+    counts = metrics(tmp_path / "evaluate")["episodes"]
+    assert counts["successes"] + counts["failures"] == 2
+    assert main(["audit", *common, f"out={tmp_path / 'audit'}"]) == 0
+    assert metrics(tmp_path / "audit")["cases"]["future"]["num_trials"] == 2
+
+
+def test_failed_real_attempts_are_evaluated_by_their_outcome(tmp_path: Path) -> None:
+    """Nothing is known of the rollouts but whether they succeeded."""
+    source = open_dataset(REAL_DATA / "bridge_rollouts")
+    chosen = [next(i for i, meta in enumerate(source.meta) if meta.success is outcome) for outcome in (True, False)]
+    words = [f"data={REAL_DATA / 'bridge_rollouts'}", "checkpoint=real", f"episode_indices={chosen}".replace(" ", "")]
+    assert main(["evaluate", *words, f"out={tmp_path / 'run'}"]) == 0
+    result = metrics(tmp_path / "run")
+    assert result["episodes"] == {"successes": 1, "failures": 1, "unknown_progress": 2}
+    assert {"voc", "success_auc", "completion_accuracy", "ood_rate"} <= result["reward_model"].keys()
+    assert result["reward_model"].keys().isdisjoint({"mae", "epic"})

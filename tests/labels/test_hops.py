@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.hops import hop, progress_from_subtasks, true_progress
+from embodied_rm.labels.hops import hop
+from embodied_rm.labels.true_progress import progress_from_subtasks, true_progress
 from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Episode, Subtask
 

@@ -38,5 +38,5 @@ def test_longer_clips_of_a_success_score_higher(episode):
 def test_success_is_known_at_the_last_frame_only(episode):
     targets = label([episode])[0]
     assert np.flatnonzero(targets.success_known).tolist() == [len(episode) - 1] and targets.success[-1]
-    with pytest.raises(DataError, match=r"failure.*progress is unknown.*embodied-rm collect"):
+    with pytest.raises(DataError, match=r"'ordinal' needs true progress.*in all 1 episodes.*annotate"):
         label([abandoned(episode)])

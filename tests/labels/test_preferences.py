@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.preferences import bradley_terry, label, partial_return, regret, sample_segment_pairs
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.types import Episode
 
 segments = arrays(np.float64, (3, 4), elements=st.floats(0, 1))

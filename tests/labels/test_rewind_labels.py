@@ -75,7 +75,7 @@ def test_failures_have_outcome_only_for_rewind_and_time_for_time(demonstration):
 @pytest.mark.parametrize("scheme", ["change_points", "ordinal", "rewind", "time"])
 def test_missing_outcome_is_rejected(scheme):
     unknown = episode([0, 4, 9], 9, success=None)
-    with pytest.raises(DataError, match=f"'{scheme}' needs outcomes.*column success is missing.*embodied-rm coll"):
+    with pytest.raises(DataError, match=f"'{scheme}' needs outcomes.*column success is missing.*embodied-rm annotate"):
         LABEL_SCHEMES[scheme].label([unknown])
     targets = LABEL_SCHEMES[scheme].label([unknown, episode([0, 4, 9], 9)])
     assert not targets[0].success_known.any() and targets[1].success_known[-1]

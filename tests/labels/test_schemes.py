@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from annotated_episodes import abandoned, demonstrations
+from annotated_episodes import episode as make_episode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.hops import hop, true_progress
+from embodied_rm.labels.hops import hop
 from embodied_rm.labels.schemes import LABEL_SCHEMES
+from embodied_rm.labels.true_progress import true_progress
 
 demonstration_lists = st.lists(demonstrations(), min_size=1, max_size=3)
 WITHOUT_PREDICTIONS = [name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision != "prediction"]
@@ -69,3 +71,14 @@ def test_failure_has_no_positive_success_target(name, episode):
         assert "progress is unknown" in str(error)
         return
     assert not (failed.success & failed.success_known).any() and failed.success_known[-1]
+
+
+@pytest.mark.parametrize("scheme", ["hops", "pairwise", "preferences", "ordinal", "stages", "visual_change"])
+def test_episode_without_annotation_counts_for_its_outcome_only(scheme):
+    annotated = make_episode([0, 5, 10], 10)
+    for outcome in (True, False, None):
+        unknown = replace(annotated, name="unknown", progress=None, subtasks=(), success=outcome)
+        known, targets = LABEL_SCHEMES[scheme].label([annotated, unknown])
+        assert np.array_equal(known.progress, LABEL_SCHEMES[scheme].label([annotated])[0].progress)
+        assert not targets.progress_known.any() and (targets.subtask == -1).all()
+        assert targets.success_known[-1] == (outcome is not None) and targets.success[-1] == bool(outcome)

@@ -65,7 +65,7 @@ def test_undone_subtask_has_no_progress_target():
 @pytest.mark.parametrize("scheme", ["stages", "visual_change"])
 def test_missing_annotation_is_rejected(scheme):
     unannotated = replace(episode([0, 5], 10), subtasks=())
-    with pytest.raises(DataError, match=f"trial: the column subtasks is missing.*'{scheme}'.*embodied-rm collect"):
+    with pytest.raises(DataError, match=f"'{scheme}' needs annotated subtasks.*no demonstration.*embodied-rm annotate"):
         LABEL_SCHEMES[scheme].label([unannotated])
     with pytest.raises(DataError, match="column success is false in all 1 episodes"):
         LABEL_SCHEMES[scheme].label([abandoned(episode([0, 5], 10))])

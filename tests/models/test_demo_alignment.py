@@ -11,8 +11,8 @@ from sprites import episode, episodes
 
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import reverse_episode
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.demo_alignment import (
     NUM_KEYFRAMES,

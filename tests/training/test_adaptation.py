@@ -11,7 +11,7 @@ from sprites import episode, episodes
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.ood import EmbeddingDistribution

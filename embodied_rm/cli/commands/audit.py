@@ -25,6 +25,7 @@ class AuditConfig:
     data: Path
     checkpoint: Path | None = None
     instruction: str | None = None
+    episode_indices: tuple[int, ...] = ()
     frame_stride: int = 1
     gamma: float = 0.98
     report_episodes: int = 12
@@ -37,7 +38,13 @@ class AuditConfig:
 def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit the model; write metrics and report. Raises `CheckFailedError` if `strict` is set and a case fails."""
     loaded = load_model_and_data(
-        config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
+        config.checkpoint,
+        config.data,
+        reporter,
+        config.instruction,
+        config.features,
+        config.judge,
+        config.episode_indices,
     )
     model, source = model_label(config.checkpoint, config.judge), loaded.source
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})

@@ -16,7 +16,7 @@ from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
 from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half, reverse
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.metrics import mae, voc
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder

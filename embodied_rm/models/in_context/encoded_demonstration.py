@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.models.in_context.alignment import CHANGE_PER_KEYFRAME, keyframe_indices, mean_pairwise_distance
 from embodied_rm.models.in_context.appearance import (
     Appearance,

@@ -14,7 +14,7 @@ from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.in_context.demonstration_checkpoint import load_demonstration_model
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
