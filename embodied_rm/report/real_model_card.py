@@ -10,6 +10,8 @@ from embodied_rm.report.markdown import markdown_table
 DESCRIPTIONS = {
     "order": "order of a video (VOC)",
     "reversed": "the same, backward",
+    "undone": "the way back of a video that is played forward and then backward",
+    "second attempt": "a whole video after its own first half and the way back",
     "whole above half": "end of a video above the end of another one's half (AUC)",
     "whole above its own half": "end of a video above the end of its own half",
     "right sentence above wrong": "end of a video above the end of another one under a wrong sentence (AUC)",

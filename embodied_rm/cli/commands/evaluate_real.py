@@ -175,6 +175,8 @@ def summarize(scores: PairScores) -> dict[str, dict[str, float]]:
         methods[method] = {name: fmean(entries) for name, entries in values.items() if entries}
     model = methods[MODEL]
     model |= {f"done: {case}": fmean(entries) for case, entries in scores.done.items()}
+    if scores.undone_order:
+        model |= {"undone": fmean(scores.undone_order), "second attempt": fmean(scores.retried_order)}
     if scores.whole_and_half:
         ends = np.array(scores.whole_and_half)
         positive = np.repeat([True, False], len(ends))
@@ -204,7 +206,7 @@ def to_markdown(
         for method, values in methods.items()
     ]
     done = sorted({key for methods in results.values() for key in methods[MODEL] if key.startswith("done: ")})
-    others = ("whole above half", "seconds per minute of video", "pairs")
+    others = ("undone", "second attempt", "whole above half", "seconds per minute of video", "pairs")
     case_rows = [
         (
             key.removeprefix("done: "),
@@ -221,7 +223,8 @@ def to_markdown(
         "",
         *markdown_table(("set", "method", *metrics), rows),
         "",
-        "Fraction of videos that are predicted done at some frame, AUC of whole videos against their halves, and cost:",
+        "Fraction of videos that are predicted done at some frame; order of the way back, after the video, and of a "
+        "second attempt, after half of it and the way back; AUC of whole videos against their halves; and cost:",
         "",
         *markdown_table(("video", *results), case_rows),
     ]

@@ -8,16 +8,24 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 
-import numpy as np
-
 from embodied_rm.api.clip_output import done_frames
 from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
 from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
-from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half, reverse
+from embodied_rm.experiments.real_evaluation.video_cases import (
+    HALF,
+    NEVER_DONE,
+    REVERSED,
+    WHOLE,
+    first_half,
+    order_of_last,
+    reverse,
+    try_again,
+    undo,
+)
 from embodied_rm.labels.true_progress import true_progress
-from embodied_rm.metrics import mae, voc
+from embodied_rm.metrics import mae
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenEncoder
 from embodied_rm.models.scoring import score_video
@@ -36,6 +44,8 @@ class PairScores:
 
     order: dict[str, list[float]] = field(default_factory=dict)  # method -> VOC of each success
     reversed_order: dict[str, list[float]] = field(default_factory=dict)  # of the same videos backward
+    undone_order: list[float] = field(default_factory=list)  # of the way back, after the video
+    retried_order: list[float] = field(default_factory=list)  # of the video, after its first half and the way back
     error: dict[str, list[float]] = field(default_factory=dict)  # mean absolute error where progress is annotated
     above_failure: dict[str, list[float]] = field(default_factory=dict)
     """1 where a success ends above a failure with the same demonstration, 0.5 at a tie, else 0."""
@@ -123,6 +133,8 @@ def _score_pair(
     if not succeeded:
         return
     _add_order(scores, curves, episode)
+    scores.undone_order.append(order_of_last(predict(model, undo(frames)).progress, len(frames)))
+    scores.retried_order.append(order_of_last(predict(model, try_again(frames)).progress, len(frames)))
     for case, make_video in NEVER_DONE.items():
         output = backward if case == REVERSED else predict(model, make_video(frames))
         scores.done.setdefault(case, []).append(predicts_done(output))
@@ -138,7 +150,7 @@ def _add_order(scores: PairScores, curves: Mapping[str, tuple[Array, Array]], ep
     except DataError:
         truth = None
     for method, (forward, backward) in curves.items():
-        scores.order.setdefault(method, []).append(float(np.nan_to_num(voc(forward))))
-        scores.reversed_order.setdefault(method, []).append(float(np.nan_to_num(voc(backward))))
+        scores.order.setdefault(method, []).append(order_of_last(forward, len(forward)))
+        scores.reversed_order.setdefault(method, []).append(order_of_last(backward, len(backward)))
         if truth is not None:
             scores.error.setdefault(method, []).append(mae(forward, truth))

@@ -1,4 +1,4 @@
-"""Videos made from a recording: whole, reversed, cut, standing still, black."""
+"""Videos made from a recording: whole, reversed, cut, undone, standing still, black."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from embodied_rm.types import Frames
+from embodied_rm.metrics import voc
+from embodied_rm.types import Array, Frames
 
-WHOLE, REVERSED, HALF = "whole", "reversed", "half"
+WHOLE, REVERSED, HALF, UNDONE, RETRIED = "whole", "reversed", "half", "undone", "second attempt"
 VideoCase = Callable[[Frames], Frames]  # frames [T, V, H, W, 3] -> frames of the case
 
 
@@ -20,6 +21,22 @@ def reverse(frames: Frames) -> Frames:
 def first_half(frames: Frames) -> Frames:
     """Return the video up to its middle."""
     return frames[: max(1, len(frames) // 2)]
+
+
+def undo(frames: Frames) -> Frames:
+    """Return the video, and then the same backward: what was done is undone."""
+    return np.concatenate([frames, frames[::-1]])
+
+
+def try_again(frames: Frames) -> Frames:
+    """Return the first half of the video, the same backward, and the whole video: a second attempt."""
+    half = first_half(frames)
+    return np.concatenate([half, half[::-1], frames])
+
+
+def order_of_last(progress: Array, num_frames: int) -> float:
+    """Return the rank correlation of progress [T] with time over the last frames; 0 for a constant."""
+    return float(np.nan_to_num(voc(progress[-num_frames:])))
 
 
 def freeze_start(frames: Frames) -> Frames:

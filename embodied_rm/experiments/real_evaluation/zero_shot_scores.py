@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,24 @@ from embodied_rm.errors import DataError
 from embodied_rm.evaluate.success_metrics import ood_rate
 from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
 from embodied_rm.experiments.real_evaluation.real_sets import stack_views
-from embodied_rm.experiments.real_evaluation.video_cases import HALF, NEVER_DONE, REVERSED, WHOLE, first_half
-from embodied_rm.metrics import roc_auc, voc
+from embodied_rm.experiments.real_evaluation.video_cases import (
+    HALF,
+    NEVER_DONE,
+    RETRIED,
+    REVERSED,
+    UNDONE,
+    WHOLE,
+    first_half,
+    order_of_last,
+    try_again,
+    undo,
+)
+from embodied_rm.metrics import roc_auc
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardModel
-from embodied_rm.models.scoring import score_video
+from embodied_rm.models.scoring import score_episodes, score_video
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.run_folder import Reporter
-from embodied_rm.types import Episode, Frames, RewardOutput, Views
+from embodied_rm.types import Episode, Frames, Views
 
 SCORING_RATE_HZ = 10.0  # frames per second that are read
 NUM_WRONG_SENTENCES = 2  # per episode
@@ -40,6 +52,8 @@ class ZeroShotScores:
 
     order: list[float] = field(default_factory=list)  # VOC
     reversed_order: list[float] = field(default_factory=list)  # of the same video backward
+    undone_order: list[float] = field(default_factory=list)  # of the way back, after the video
+    retried_order: list[float] = field(default_factory=list)  # of the video, after its first half and the way back
     whole: list[float] = field(default_factory=list)  # last progress of the video
     half: list[float] = field(default_factory=list)  # last progress of its first half
     wrong: list[list[float]] = field(default_factory=list)  # the same under other instructions of the lab
@@ -53,6 +67,8 @@ class ZeroShotScores:
         values = {
             "order": fmean(self.order),
             "reversed": fmean(self.reversed_order),
+            "undone": fmean(self.undone_order),
+            "second attempt": fmean(self.retried_order),
             "whole above half": auc(self.whole, self.half),
             "whole above its own half": fmean(float(w > h) for w, h in zip(self.whole, self.half, strict=True)),
         }
@@ -126,23 +142,32 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     """Score one success in all cases."""
     names = tuple(episode.views)
     frames = stack_views(episode, names)
-
-    def predict(video: Frames, instruction: str = episode.instruction) -> RewardOutput:
-        return score_video(model, instruction, [Views(names=names, frames=video)])
-
     start_s = time.perf_counter()
-    output = predict(frames)
+    score_video(model, episode.instruction, [Views(names=names, frames=frames)])
     scores.seconds += time.perf_counter() - start_s
-    scores.ood.append(ood_rate([output]))
-    half = predict(first_half(frames))
-    scores.order.append(float(np.nan_to_num(voc(output.progress))))
-    scores.whole.append(float(output.progress[-1]))
+    # All cases in one batch: the images are those that were just encoded.
+    make_video = {WHOLE: lambda whole: whole, HALF: first_half, UNDONE: undo, RETRIED: try_again, **NEVER_DONE}
+    videos = [replace(episode, **visible(make(frames), names)) for make in make_video.values()]
+    videos += [replace(videos[0], instruction=sentence) for sentence in wrong]
+    outputs = score_episodes(model, videos)
+    cases = dict(zip(make_video, outputs, strict=False))
+    whole, half = cases[WHOLE], cases[HALF]
+    scores.ood.append(ood_rate([whole]))
+    scores.order.append(order_of_last(whole.progress, len(frames)))
+    scores.reversed_order.append(order_of_last(cases[REVERSED].progress, len(frames)))
+    scores.undone_order.append(order_of_last(cases[UNDONE].progress, len(frames)))
+    scores.retried_order.append(order_of_last(cases[RETRIED].progress, len(frames)))
+    scores.whole.append(float(whole.progress[-1]))
     scores.half.append(float(half.progress[-1]))
-    cases = {WHOLE: output, HALF: half, **{case: predict(make(frames)) for case, make in NEVER_DONE.items()}}
-    scores.reversed_order.append(float(np.nan_to_num(voc(cases[REVERSED].progress))))
-    for case, prediction in cases.items():
-        scores.done.setdefault(case, []).append(predicts_done(prediction))
-    scores.wrong.append([float(predict(frames, sentence).progress[-1]) for sentence in wrong])
+    for case in (WHOLE, HALF, *NEVER_DONE):
+        scores.done.setdefault(case, []).append(predicts_done(cases[case]))
+    scores.wrong.append([float(output.progress[-1]) for output in outputs[len(make_video) :]])
+
+
+def visible(frames: Frames, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of an episode that shows frames uint8 [T, V, H, W, 3], and nothing else."""
+    views = {name: frames[:, v] for v, name in enumerate(names)}
+    return {"views": views, "subtasks": (), "progress": None, "state": None, "action": None, "predictions": None}
 
 
 def wrong_sentences(meta: Sequence[EpisodeMeta], rows: Sequence[int], row: int, rng: np.random.Generator) -> list[str]:

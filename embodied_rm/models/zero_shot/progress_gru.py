@@ -89,6 +89,10 @@ class ProgressGru(nn.Module):
         outputs, state = self.gru(tokens[:, None], hidden[None].contiguous())
         return self.head(outputs[:, 0]), state[0]
 
+    def image(self, cells: Tensor) -> Tensor:
+        """What the net sees of images, [B, 16 * cell_width], from their cells [B, 16, C]."""
+        return self._reduce(cells).flatten(1)
+
     def _reduce(self, cells: Tensor) -> Tensor:
         standardized = (cells - self.mean) / self.std
         reduced: Tensor = self.reduce(nn.functional.dropout(standardized, CELL_DROPOUT, self.training))

@@ -11,6 +11,14 @@ from torch import Tensor
 from embodied_rm.models.tensor_state import TensorState
 from embodied_rm.models.zero_shot.progress_filter import FilterState, advance_filter, start_filter
 from embodied_rm.models.zero_shot.progress_gru import GRID, FrameCells
+from embodied_rm.models.zero_shot.revisits import (
+    PastFrames,
+    blend_revisit,
+    find_revisit,
+    no_past,
+    remember,
+    revisit_direction,
+)
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 
 
@@ -25,6 +33,11 @@ class TrackedViews(TensorState):
     climb: Tensor  # see `FilterState`, float [N, V]
     forward: Tensor  # sum of the directions of all changes, float [N, V]: how far the video has come forward
     disagreement: Tensor  # of the members about the progress, float [N, V]
+    past_images: Tensor  # see `PastFrames`, float [N, V, K, D]
+    past_logits: Tensor  # float [N, V, K]
+    past_climbs: Tensor  # float [N, V, K]
+    past_num_frames: Tensor  # int64 [N, V]
+    past_path: Tensor  # float [N, V]
     seen: Tensor  # bool [N, V]: whether the view has been visible
 
     def mean_of_seen(self, values: Tensor) -> Tensor:
@@ -38,14 +51,21 @@ S = TypeVar("S", bound=TrackedViews)
 def blank_views(net: ZeroShotNet | None, num_rows: int, num_views: int) -> dict[str, Tensor]:
     """Return the fields of `TrackedViews` before the first frame; without a net, cells and states have no entries."""
     channels, width = (0, 0) if net is None else (net.config.gru.channels, net.state_width)
+    past = no_past((num_rows, num_views), 0, 0) if net is None else no_past((num_rows, num_views), net.image_width)
     cells, per_view = torch.zeros(num_rows, num_views, GRID**2, channels), torch.zeros(num_rows, num_views)
     return {
         "first_cells": cells,
         "last_cells": cells,
         "hidden": torch.zeros(num_rows, num_views, width),
         **dict.fromkeys(("logit", "climb", "forward", "disagreement"), per_view),
+        **past_fields(past),
         "seen": per_view.bool(),
     }
+
+
+def past_fields(past: PastFrames) -> dict[str, Tensor]:
+    """Return the fields of `TrackedViews` that hold what the videos remember."""
+    return {f"past_{name}": value for name, value in past._asdict().items()}
 
 
 def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: Tensor, sentence: Tensor) -> S:
@@ -71,19 +91,25 @@ def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: 
     at = row[moved], view[moved]
     frames = FrameCells(cells[moved], last_cells[at], first_cells[at])
     predicted, hidden = net.step(frames, sentence[moved], state.hidden[at])
-    advanced = advance_filter(
-        FilterState(state.logit[at], state.climb[at]), predicted.progress_logit, predicted.direction
-    )
+    before, image = FilterState(state.logit[at], state.climb[at]), net.image(frames.current)
+    past = PastFrames(*(getattr(state, f"past_{name}")[at] for name in PastFrames._fields))
+    revisit, path = find_revisit(past, image)
+    advanced = blend_revisit(advance_filter(before, predicted.progress_logit, predicted.direction), revisit)
     at_start = start_filter(predicted.progress_logit)
-    curve = [torch.where(fresh[moved], a, b) for a, b in zip(at_start, advanced, strict=True)]
-    forward = torch.where(fresh[moved], 0.0, state.forward[at] + predicted.direction)
+    curve = FilterState(*(torch.where(fresh[moved], a, b) for a, b in zip(at_start, advanced, strict=True)))
+    direction = revisit_direction(before, predicted.direction, revisit)
+    forward = torch.where(fresh[moved], 0.0, state.forward[at] + direction)
     return replace(
         state,
         first_cells=first_cells,
         last_cells=last_cells.index_put(at, frames.current),
         hidden=state.hidden.index_put(at, hidden),
-        logit=state.logit.index_put(at, curve[0]),
-        climb=state.climb.index_put(at, curve[1]),
+        logit=state.logit.index_put(at, curve.logit),
+        climb=state.climb.index_put(at, curve.climb),
         forward=state.forward.index_put(at, forward),
         disagreement=state.disagreement.index_put(at, predicted.disagreement),
+        **{
+            name: getattr(state, name).index_put(at, value)
+            for name, value in past_fields(remember(past, image, curve, path)).items()
+        },
     )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.zero_shot.progress_filter import Readout
-from embodied_rm.models.zero_shot.progress_gru import FrameCells, ProgressGru, ProgressGruConfig
+from embodied_rm.models.zero_shot.progress_gru import GRID, FrameCells, ProgressGru, ProgressGruConfig
 from embodied_rm.models.zero_shot.sentence_match import SentenceMatch, SentenceMatchConfig
 
 
@@ -75,6 +75,15 @@ class ZeroShotNet(nn.Module):
             disagreement=torch.sigmoid(stacked[..., 0]).std(dim=0, correction=0),
         )
         return prediction, torch.cat(states, dim=1)
+
+    @property
+    def image_width(self) -> int:
+        """Length of what the members see of an image."""
+        return self.config.num_members * GRID**2 * self.config.gru.cell_width
+
+    def image(self, cells: Tensor) -> Tensor:
+        """What the members see of images, [M, image_width], from their cells [M, 16, C]."""
+        return torch.cat([gru.image(cells) for gru in self._grus()], dim=1)
 
     def match(self, tokens: Tensor, mask: Tensor, cells: Tensor) -> Tensor:
         """Standardized match [M] of sentences [M, L, D] with the image of their row, cells [M, 49, C]."""

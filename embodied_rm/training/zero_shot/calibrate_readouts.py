@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.models.zero_shot.progress_filter import (
-    FilterState,
-    Readout,
-    advance_filter,
-    start_filter,
-    success_features,
-)
-from embodied_rm.models.zero_shot.progress_gru import FrameCells
+from embodied_rm.models.zero_shot.progress_filter import FilterState, Readout, success_features
 from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
+from embodied_rm.models.zero_shot.tracked_views import TrackedViews, advance_views, blank_views
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
-from embodied_rm.training.zero_shot.clips import new_frames
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures
 
 NUM_WRONG_SENTENCES = 3  # per episode
@@ -29,15 +23,17 @@ NEWTON_STEPS, RIDGE = 30, 1e-2
 def calibrate(net: ZeroShotNet, episodes: Sequence[EpisodeFeatures], text: SentenceEncoder, seed: int) -> ZeroShotNet:
     """Return the net with readouts that are fitted to these episodes.
 
-    Success is fitted to whole videos, against their halves, their reverse and their first frame. Relevance is fitted
-    to the own sentences, against those of other episodes of the lab.
+    Success is fitted to whole videos, against their halves, their reverse, their first frame, and the video and its
+    reverse in a row. Relevance is fitted to the own sentences, against those of other episodes of the lab.
     """
     rng = np.random.default_rng(seed)
     features, succeeded, matches, right = [], [], [], []
     for episode in episodes:
         cells, sentence = episode.cells[0].float(), text.encode([episode.sentences[0]]).mean()
         half = cells[: max(1, len(cells) // 2)]
-        for video, label in ((cells, True), (half, False), (cells.flip(0), False), (cells[:1], False)):
+        backward = cells.flip(0)
+        failed = (half, backward, cells[:1], torch.cat([cells, backward]))
+        for video, label in ((cells, True), *((video, False) for video in failed)):
             curve = end_of_curve(net, video, sentence)
             features.append(torch.cat(success_features(curve)))
             succeeded.append(label)
@@ -55,16 +51,11 @@ def calibrate(net: ZeroShotNet, episodes: Sequence[EpisodeFeatures], text: Sente
 
 def end_of_curve(net: ZeroShotNet, cells: Tensor, sentence: Tensor) -> FilterState:
     """Return the curve at the last frame of a video, cells [T, 16, C], as the model computes it."""
-    kept = cells[new_frames(cells, net.config.move_threshold)]
-    hidden = torch.zeros(1, net.state_width)
-    curve = None
-    for t in range(len(kept)):
-        frames = FrameCells(kept[t : t + 1], kept[max(t - 1, 0)][None], kept[:1])
-        predicted, hidden = net.step(frames, sentence, hidden)
-        logit = predicted.progress_logit
-        curve = start_filter(logit) if curve is None else advance_filter(curve, logit, predicted.direction)
-    assert curve is not None, "a video has a frame"
-    return curve
+    state, first = TrackedViews(**blank_views(net, 1, 1)), torch.zeros(1, dtype=torch.int64)
+    for frame in cells:
+        state = advance_views(net, state, frame[None], first, first, sentence)
+        state = replace(state, seen=torch.ones_like(state.seen))
+    return FilterState(state.logit[0], state.climb[0])
 
 
 def fit_readout(features: Tensor, positive: Tensor) -> Readout:

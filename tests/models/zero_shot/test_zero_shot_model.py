@@ -15,7 +15,14 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.lab_split import LabSplit
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.real_evaluation.pair_scores import predicts_done
-from embodied_rm.experiments.real_evaluation.video_cases import NEVER_DONE, REVERSED, reverse
+from embodied_rm.experiments.real_evaluation.video_cases import (
+    NEVER_DONE,
+    REVERSED,
+    order_of_last,
+    reverse,
+    try_again,
+    undo,
+)
 from embodied_rm.metrics import voc
 from embodied_rm.models.scoring import score_episodes, score_video
 from embodied_rm.models.self_test import matches_expected, read_expected, run_self_test
@@ -53,6 +60,16 @@ def test_videos_of_unseen_labs_are_ordered_forward_and_backward(model, episodes)
     backward = [voc(score(model, reverse(frames_of(e)), e.instruction).progress) for e in episodes]
     assert np.mean(forward) > 0.75
     assert np.mean(backward) < -0.5
+
+
+def test_a_way_back_loses_progress_and_a_second_attempt_gains_it(model, episodes):
+    def orders(change) -> float:
+        frames = [frames_of(e) for e in episodes]
+        curves = [score(model, change(f), e.instruction).progress for f, e in zip(frames, episodes, strict=True)]
+        return float(np.mean([order_of_last(curve, len(f)) for curve, f in zip(curves, frames, strict=True)]))
+
+    assert orders(undo) < -0.6
+    assert orders(try_again) > 0.7
 
 
 def test_still_and_black_videos_are_never_done_and_backward_ones_rarely(model, episodes):
