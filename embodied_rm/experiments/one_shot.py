@@ -115,7 +115,12 @@ class OneShotEvaluator:
         negatives = [] if len(demonstrations) > 1 else instructions[goal_of(demonstrations[0])][1]
         steps = self.config.steps
         config = AdaptConfig(
-            max_seconds=None, steps=steps, learning_rate=7e-4, train_image_encoder=False, augment=MILD_AUGMENT
+            max_seconds=None,
+            steps=steps,
+            learning_rate=7e-4,
+            train_encoder=False,
+            train_text_encoder=True,
+            augment=MILD_AUGMENT,
         )
         return adapt(
             [*demonstrations, *paraphrased], config, run, self.reporter, self.net,

@@ -6,7 +6,6 @@ from typing import Any
 
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
-from embodied_rm.errors import UserError
 from embodied_rm.labels.targets import check_demonstration
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
@@ -27,8 +26,6 @@ class AdaptConfig(TrainConfig):
     steps: int = 500
     batch_size: int = 8
     learning_rate: float = 1e-3
-    train_image_encoder: bool = True
-    """Whether to train the image tower and the view token; may be false if the model knows such environments."""
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
             shift=0.12, zoom=0.15, rotation=0.1, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
@@ -57,14 +54,11 @@ def adapt(
         negative_instructions: Instructions that no demonstration fulfils.
         init_metadata: Training data of `init_net`, from its checkpoint.
     """
-    if config.lora_rank and not config.train_image_encoder:
-        raise UserError("train_image_encoder=false freezes the image tower, which lora_rank trains: set one of them")
     check_demonstration(demonstrations[0])
     fresh_net = make_net(demonstrations, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
-    if not config.train_image_encoder:
-        net.encoder.clip.visual.requires_grad_(False)
-        net.view_token.requires_grad_(False)
+    if init_net is not None and not config.train_encoder:
+        net.view_token.requires_grad_(False)  # it is a part of what the image encoder sees
     fit(net, demonstrations, config, run, reporter, replay_episodes, negative_instructions)
     fingerprints = [fingerprint(episode) for episode in demonstrations]
     views, image_size = net.config.views, net.config.encoder.image_size

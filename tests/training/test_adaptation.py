@@ -104,7 +104,7 @@ def test_replay_reduces_forgetting(tmp_path):
 
 
 def test_image_encoder_may_stay_frozen(tmp_path):
-    init_net, config = make_init_net(), replace(CONFIG, steps=2, train_image_encoder=False)
+    init_net, config = make_init_net(), replace(CONFIG, steps=2, train_encoder=False, train_text_encoder=True)
     reworded = replace(annotated(0), instruction="carry it")
     net = adapt([annotated(0), reworded], config, RunFolder.open(tmp_path / "run"), NullReporter(), init_net)
     weights = init_net.state_dict()
