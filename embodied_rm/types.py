@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,6 +131,10 @@ class Episode:
 
     def __len__(self) -> int:
         return len(next(iter(self.views.values())))
+
+    def with_views(self, views: Mapping[str, Frames]) -> Episode:
+        """Return the episode with other frames, without the subtasks, columns and predictions of its own ones."""
+        return replace(self, views=views, subtasks=(), progress=None, state=None, action=None, predictions=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,16 +145,8 @@ def failure_start_frame(episode: Episode) -> int:
 def select_frames(episode: Episode, frames: IntArray) -> Episode:
     """Return the episode with selected frames, possibly repeated, and their true progress."""
     progress = progress_or_none(episode)
-    return replace(
-        episode,
-        views={name: images[frames] for name, images in episode.views.items()},
-        progress=None if progress is None else progress[frames],
-        subtasks=(),
-        predictions=None,
-        state=None,
-        action=None,
-        success=None,
-    )
+    selected = episode.with_views({name: images[frames] for name, images in episode.views.items()})
+    return replace(selected, progress=None if progress is None else progress[frames], success=None)
 
 
 def hold_last_frame(episode: Episode, count: int) -> Episode:

@@ -83,4 +83,4 @@ def reverse_episode(episode: Episode, labeled: LabeledEpisode) -> Episode:
     """Return the episode's first frame, followed by its frames from the first success back to the start."""
     num_frames = frames_until_success(labeled)
     views = {name: np.concatenate([frames[:1], frames[:num_frames][::-1]]) for name, frames in episode.views.items()}
-    return replace(episode, views=views, subtasks=(), progress=None, state=None, action=None, predictions=None)
+    return episode.with_views(views)

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.command import Command
-from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes
 from embodied_rm.evaluate.goal_images import find_goal_rows, read_common_goal
-from embodied_rm.experiments.load import ModelAndData, load_model_and_data, load_model_or_judge, require_progress_net
+from embodied_rm.experiments.load import (
+    EvaluationKeys,
+    ModelAndData,
+    load_model_and_data,
+    load_model_or_judge,
+    require_progress_net,
+)
 from embodied_rm.experiments.one_shot import OneShotConfig, OneShotEvaluator
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.report_parts import FIGURE_LABELS, episode_panel, headline_figures, select_diverse_rows
 from embodied_rm.labels.subtasks import task_of
 from embodied_rm.models.clip_similarity import ClipSimilarity
-from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.potential_fusion import FUSION_KINDS, FusionKind
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import DATASET_DIR, model_label
@@ -58,22 +62,17 @@ class RecordConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
+class EvaluateConfig(EvaluationKeys):
     """Config of `evaluate`: the episodes of `data`, or recordings of `split`."""
 
     data: Path | None = None
-    checkpoint: Path | None = None
     split: Split = field(default_factory=Split)
     record: RecordConfig = field(default_factory=RecordConfig)
     one_shot: OneShotConfig = field(default_factory=OneShotConfig)
-    instruction: str | None = None
-    episode_indices: tuple[int, ...] = ()
     fusion: str | None = None
     use_goal_images: bool = False
     goal_images: tuple[Path, ...] = ()
     clip_baseline: str | None = None
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
-    features: FeatureMap = field(default_factory=FeatureMap)
     model_name: str = "reward_model"
     report_episodes: int = 12
 
@@ -97,15 +96,7 @@ def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     if (config.data is None) == (config.split.name == NO_SPLIT):
         raise UserError("evaluate needs either data=... (recorded episodes) or split=... (recorded by evaluate itself)")
     if config.data is not None:
-        loaded = load_model_and_data(
-            config.checkpoint,
-            config.data,
-            reporter,
-            config.instruction,
-            config.features,
-            config.judge,
-            config.episode_indices,
-        )
+        loaded = load_model_and_data(config, config.data, reporter)
         loaded = loaded._replace(model=with_fusion(loaded.model, config))
         run.write_json("metrics.json", evaluate_model(loaded, config, f"{config.data}", run, reporter))
         return

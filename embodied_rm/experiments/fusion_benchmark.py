@@ -16,7 +16,7 @@ from embodied_rm.evaluate import (
 from embodied_rm.evaluate.goal_images import find_goal_rows
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.experiments.evaluate_model import similarity_predictions
-from embodied_rm.experiments.load import load_model_and_data, require_progress_net
+from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data, require_progress_net
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.potential_fusion import FusionKind
@@ -48,7 +48,7 @@ class BenchFusionConfig:
 def main(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Evaluate all variants; write the metrics and, if set, a section of the results page."""
     similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
-    loaded = load_model_and_data(config.checkpoint, config.data, reporter)
+    loaded = load_model_and_data(EvaluationKeys(checkpoint=config.checkpoint), config.data, reporter)
     net, source = require_progress_net(loaded.model, "bench fusion"), loaded.source
     episodes = loaded.read_episodes(reporter)
     truths = ground_truths(episodes)

@@ -1,6 +1,7 @@
 """Load a reward model and the episodes that it is evaluated on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,22 +57,25 @@ class ModelAndData(NamedTuple):
         return episodes
 
 
-def load_model_and_data(
-    checkpoint: Path | None,
-    data: Path,
-    reporter: Reporter,
-    instruction: str | None = None,
-    features: FeatureMap = DEFAULT_FEATURE_MAP,
-    judge: JudgeConfig = NO_JUDGE,
-    episode_indices: Sequence[int] = (),
-) -> ModelAndData:
-    """Load a reward model (None: the bundled one) or the judge that replaces it, and unseen episodes.
+@dataclass(frozen=True, kw_only=True)
+class EvaluationKeys:
+    """Keys of a command that measures a reward model on stored episodes."""
 
-    `instruction` is that of episodes that have none; `episode_indices` selects episodes, empty: all. Raises `DataError`
-    if the model was trained on these episodes.
+    checkpoint: Path | None = None  # None: the bundled model
+    instruction: str | None = None  # of episodes that have none
+    episode_indices: tuple[int, ...] = ()  # empty: all
+    features: FeatureMap = field(default_factory=FeatureMap)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)  # replaces the checkpoint
+
+
+def load_model_and_data(keys: EvaluationKeys, data: Path, reporter: Reporter) -> ModelAndData:
+    """Load a reward model or the judge that replaces it, and unseen episodes.
+
+    Raises `DataError` if the model was trained on these episodes.
     """
-    (model, facts), source = load_model_or_judge(checkpoint, judge), load_dataset(data, reporter, instruction, features)
-    source = SubsetDataset(source, episode_indices) if episode_indices else source
+    model, facts = load_model_or_judge(keys.checkpoint, keys.judge)
+    source = load_dataset(data, reporter, keys.instruction, keys.features)
+    source = SubsetDataset(source, keys.episode_indices) if keys.episode_indices else source
     check_not_trained_on(facts, source.meta)
     return ModelAndData(model, facts, source)
 

@@ -47,16 +47,11 @@ def reverse_episode(episode: Episode, num_subtasks: int) -> Episode | None:
     if fraction[last] < MIN_FINAL_FRACTION:
         return None
     return replace(
-        episode,
+        episode.with_views({name: frames[last::-1] for name, frames in episode.views.items()}),
         name=f"{episode.name} backwards",
-        views={name: frames[last::-1] for name, frames in episode.views.items()},
         instruction=opposites[0],
         success=True,
-        subtasks=(),
         progress=undo_progress(fraction[last::-1], np.append(change[:1], change[last:0:-1])),
-        state=None,
-        action=None,
-        predictions=None,
         metadata={**episode.metadata, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)},
     )
 

@@ -7,11 +7,9 @@ from typing import Any
 
 from embodied_rm.audit import AuditResult, AuditRewardConfig, audit
 from embodied_rm.command import Command
-from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.errors import CheckFailedError
-from embodied_rm.experiments.load import load_model_and_data
+from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data
 from embodied_rm.experiments.report_parts import audit_check, audit_panel
-from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.paths import model_label
 from embodied_rm.report import KeyMetric, Report, write_report
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -19,33 +17,20 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig:
+class AuditConfig(EvaluationKeys):
     """Config of `audit`."""
 
     data: Path
-    checkpoint: Path | None = None
-    instruction: str | None = None
-    episode_indices: tuple[int, ...] = ()
     frame_stride: int = 1
     gamma: float = 0.98
     report_episodes: int = 12
     strict: bool = False
-    features: FeatureMap = field(default_factory=FeatureMap)
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
 
 
 def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit the model; write metrics and report. Raises `CheckFailedError` if `strict` is set and a case fails."""
-    loaded = load_model_and_data(
-        config.checkpoint,
-        config.data,
-        reporter,
-        config.instruction,
-        config.features,
-        config.judge,
-        config.episode_indices,
-    )
+    loaded = load_model_and_data(config, config.data, reporter)
     model, source = model_label(config.checkpoint, config.judge), loaded.source
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
     episodes = loaded.read_episodes(reporter, config.frame_stride)

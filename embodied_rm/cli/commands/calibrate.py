@@ -10,7 +10,7 @@ import torch
 from embodied_rm.command import Command
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate import errors_and_uncertainties, ground_truths, uncertainty_table
-from embodied_rm.experiments.load import load_model_and_data, require_progress_net
+from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data, require_progress_net
 from embodied_rm.metrics import conformal_scale, split_halves
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.onnx_net import OnnxNet
@@ -33,7 +33,7 @@ class CalibrateConfig:
 
 def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     """Score the episodes, fit the calibration, and write the calibrated model into the run folder."""
-    loaded = load_model_and_data(config.checkpoint, config.data, reporter)
+    loaded = load_model_and_data(EvaluationKeys(checkpoint=config.checkpoint), config.data, reporter)
     net, facts = require_progress_net(loaded.model, "calibrate"), loaded.facts
     if isinstance(net, OnnxNet):
         raise UserError("an exported model cannot be changed: calibrate the original checkpoint, then export it")

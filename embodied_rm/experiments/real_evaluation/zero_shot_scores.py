@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -147,7 +146,7 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     scores.seconds += time.perf_counter() - start_s
     # All cases in one batch: the images are those that were just encoded.
     make_video = {WHOLE: lambda whole: whole, HALF: first_half, UNDONE: undo, RETRIED: try_again, **NEVER_DONE}
-    videos = [replace(episode, **visible(make(frames), names)) for make in make_video.values()]
+    videos = [show(episode, make(frames)) for make in make_video.values()]
     videos += [replace(videos[0], instruction=sentence) for sentence in wrong]
     outputs = score_episodes(model, videos)
     cases = dict(zip(make_video, outputs, strict=False))
@@ -164,10 +163,9 @@ def score_one(scores: ZeroShotScores, model: RewardModel, episode: Episode, wron
     scores.wrong.append([float(output.progress[-1]) for output in outputs[len(make_video) :]])
 
 
-def visible(frames: Frames, names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of an episode that shows frames uint8 [T, V, H, W, 3], and nothing else."""
-    views = {name: frames[:, v] for v, name in enumerate(names)}
-    return {"views": views, "subtasks": (), "progress": None, "state": None, "action": None, "predictions": None}
+def show(episode: Episode, frames: Frames) -> Episode:
+    """Return the episode with the frames uint8 [T, V, H, W, 3] of its views."""
+    return episode.with_views({name: frames[:, v] for v, name in enumerate(episode.views)})
 
 
 def wrong_sentences(meta: Sequence[EpisodeMeta], rows: Sequence[int], row: int, rng: np.random.Generator) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from embodied_rm.metrics import voc
 from embodied_rm.models.zero_shot.progress_gru import GRID, grid_cells
-from embodied_rm.models.zero_shot.tracked_views import TrackedViews, advance_views, blank_views
+from embodied_rm.models.zero_shot.tracked_views import TrackedViews, advance_views, track_video
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 
 MIN_STD = 0.05  # smallest standard deviation of the progress of an alignment, for its weight against that of the nets
@@ -58,23 +57,21 @@ def measure_skill(net: ZeroShotNet, views: Sequence[Sequence[Tensor]], progress:
     return DirectionSkill(max(0.0, 2 * order - 1), variance)
 
 
+@torch.inference_mode()
 def net_curve(net: ZeroShotNet, cells: Tensor) -> Tensor:
     """Progress float [T] that the nets predict for a video, from cells float [T, V, cells, C] of its views."""
-    num_views = cells.shape[1]
-    row, view = torch.zeros(num_views, dtype=torch.int64), torch.arange(num_views)
-    state, curve = TrackedViews(**blank_views(net, 1, num_views)), []
-    for frame in cells:
-        state = advance_direction(net, state, frame, row, view)
-        state = replace(state, seen=torch.ones_like(state.seen))
-        curve.append(net_progress(state))
-    return torch.cat(curve)
+    return torch.cat([net_progress(state) for state in track_video(net, cells, no_sentence(net, 1))])
+
+
+def no_sentence(net: ZeroShotNet, count: int) -> Tensor:
+    """Sentence vectors [count, D] of videos without a sentence."""
+    return torch.zeros(count, net.config.gru.text_width)
 
 
 @torch.inference_mode()
 def advance_direction(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: Tensor) -> S:
     """Advance the nets by one frame, without a sentence: see `advance_views`."""
-    sentence = torch.zeros(len(row), net.config.gru.text_width)
-    return advance_views(net, state, cells, row, view, sentence)
+    return advance_views(net, state, cells, row, view, no_sentence(net, len(row)))
 
 
 def net_progress(state: TrackedViews) -> Tensor:

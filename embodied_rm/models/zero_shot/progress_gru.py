@@ -73,7 +73,7 @@ class ProgressGru(nn.Module):
         logits: Tensor = self.head(self.gru(tokens)[0])
         return logits
 
-    def step(self, frames: FrameCells, sentence: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, frames: FrameCells, sentence: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Predict one further frame of each of B videos.
 
         Args:
@@ -82,16 +82,13 @@ class ProgressGru(nn.Module):
             hidden: State [B, width] after the frame before; zeros at the first frame.
 
         Returns:
-            Logits [B, 2] as those of `forward`, and the next state.
+            Logits [B, 2] as those of `forward`, the next state, and what the net sees of the frame, float
+            [B, 16 * cell_width].
         """
         current, previous, first = map(self._reduce, (frames.current, frames.previous, frames.first))
         tokens = self._tokens(current, previous, first, sentence)
         outputs, state = self.gru(tokens[:, None], hidden[None].contiguous())
-        return self.head(outputs[:, 0]), state[0]
-
-    def image(self, cells: Tensor) -> Tensor:
-        """What the net sees of images, [B, 16 * cell_width], from their cells [B, 16, C]."""
-        return self._reduce(cells).flatten(1)
+        return self.head(outputs[:, 0]), state[0], current.flatten(1)
 
     def _reduce(self, cells: Tensor) -> Tensor:
         standardized = (cells - self.mean) / self.std

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -91,9 +92,9 @@ def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: 
     at = row[moved], view[moved]
     frames = FrameCells(cells[moved], last_cells[at], first_cells[at])
     predicted, hidden = net.step(frames, sentence[moved], state.hidden[at])
-    before, image = FilterState(state.logit[at], state.climb[at]), net.image(frames.current)
+    before = FilterState(state.logit[at], state.climb[at])
     past = PastFrames(*(getattr(state, f"past_{name}")[at] for name in PastFrames._fields))
-    revisit, path = find_revisit(past, image)
+    revisit, path = find_revisit(past, predicted.image)
     advanced = blend_revisit(advance_filter(before, predicted.progress_logit, predicted.direction), revisit)
     at_start = start_filter(predicted.progress_logit)
     curve = FilterState(*(torch.where(fresh[moved], a, b) for a, b in zip(at_start, advanced, strict=True)))
@@ -110,6 +111,17 @@ def advance_views(net: ZeroShotNet, state: S, cells: Tensor, row: Tensor, view: 
         disagreement=state.disagreement.index_put(at, predicted.disagreement),
         **{
             name: getattr(state, name).index_put(at, value)
-            for name, value in past_fields(remember(past, image, curve, path)).items()
+            for name, value in past_fields(remember(past, predicted.image, curve, path)).items()
         },
     )
+
+
+def track_video(net: ZeroShotNet, cells: Tensor, sentence: Tensor) -> Iterator[TrackedViews]:
+    """Yield the state after each frame of one video, cells float [T, V, cells, C], under a sentence vector [1, D]."""
+    num_views = cells.shape[1]
+    row, view = torch.zeros(num_views, dtype=torch.int64), torch.arange(num_views)
+    state = TrackedViews(**blank_views(net, 1, num_views))
+    for frame in cells:
+        state = advance_views(net, state, frame, row, view, sentence.expand(num_views, -1))
+        state = replace(state, seen=torch.ones_like(state.seen))
+        yield state

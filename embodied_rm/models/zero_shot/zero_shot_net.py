@@ -32,11 +32,12 @@ class ZeroShotConfig:
 
 
 class FramePrediction(NamedTuple):
-    """Prediction for one frame of each of M videos, float [M] each."""
+    """Prediction for one frame of each of M videos, float [M] unless another shape is named."""
 
     progress_logit: Tensor
     direction: Tensor  # of the last change, in [-1, 1]
     disagreement: Tensor  # standard deviation of the progress that the members predict
+    image: Tensor  # what the members see of the frame, [M, image_width]
 
 
 class ZeroShotNet(nn.Module):
@@ -67,12 +68,13 @@ class ZeroShotNet(nn.Module):
         """
         parts = hidden.chunk(len(self.grus), dim=1)
         results = [gru.step(frames, sentence, part) for gru, part in zip(self._grus(), parts, strict=True)]
-        stacked = torch.stack([logits for logits, _ in results])
-        states = [state for _, state in results]
+        logits, states, images = zip(*results, strict=True)
+        stacked = torch.stack(logits)
         prediction = FramePrediction(
             progress_logit=stacked[..., 0].mean(dim=0),
             direction=torch.tanh(stacked[..., 1]).mean(dim=0),
             disagreement=torch.sigmoid(stacked[..., 0]).std(dim=0, correction=0),
+            image=torch.cat(images, dim=1),
         )
         return prediction, torch.cat(states, dim=1)
 
@@ -80,10 +82,6 @@ class ZeroShotNet(nn.Module):
     def image_width(self) -> int:
         """Length of what the members see of an image."""
         return self.config.num_members * GRID**2 * self.config.gru.cell_width
-
-    def image(self, cells: Tensor) -> Tensor:
-        """What the members see of images, [M, image_width], from their cells [M, 16, C]."""
-        return torch.cat([gru.image(cells) for gru in self._grus()], dim=1)
 
     def match(self, tokens: Tensor, mask: Tensor, cells: Tensor) -> Tensor:
         """Standardized match [M] of sentences [M, L, D] with the image of their row, cells [M, 49, C]."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from embodied_rm.models.zero_shot.progress_filter import FilterState, Readout, success_features
 from embodied_rm.models.zero_shot.sentence_encoder import SentenceEncoder
-from embodied_rm.models.zero_shot.tracked_views import TrackedViews, advance_views, blank_views
+from embodied_rm.models.zero_shot.tracked_views import track_video
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures
 
@@ -51,10 +50,7 @@ def calibrate(net: ZeroShotNet, episodes: Sequence[EpisodeFeatures], text: Sente
 
 def end_of_curve(net: ZeroShotNet, cells: Tensor, sentence: Tensor) -> FilterState:
     """Return the curve at the last frame of a video, cells [T, 16, C], as the model computes it."""
-    state, first = TrackedViews(**blank_views(net, 1, 1)), torch.zeros(1, dtype=torch.int64)
-    for frame in cells:
-        state = advance_views(net, state, frame[None], first, first, sentence)
-        state = replace(state, seen=torch.ones_like(state.seen))
+    *_, state = track_video(net, cells[:, None], sentence)
     return FilterState(state.logit[0], state.climb[0])
 
 

@@ -31,7 +31,7 @@ def test_stepping_frame_by_frame_equals_the_whole_clip():
     hidden, logits = torch.zeros(3, net.config.width), []
     for t in range(5):
         frames = FrameCells(cells[:, t], cells[:, max(t - 1, 0)], cells[:, 0])
-        step, hidden = net.step(frames, sentence, hidden)
+        step, hidden, _ = net.step(frames, sentence, hidden)
         logits.append(step)
     torch.testing.assert_close(torch.stack(logits, dim=1), net(cells, sentence))
 
