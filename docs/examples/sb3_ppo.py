@@ -46,7 +46,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250_000, help="environment steps")
     args = parser.parse_args()
     model = train(args.env, args.num_envs, args.steps)
-    print(f"success of the last {len(model.ep_success_buffer)} episodes: {np.mean(model.ep_success_buffer):.2f}")
+    successes = list(model.ep_success_buffer or [])
+    print(f"success of the last {len(successes)} episodes: {np.mean(successes):.2f}")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,11 @@ def test_a_row_has_mean_and_deviation_and_a_dash_for_missing_metrics():
         (["label_schemes=[hop]"], "known", "unknown labeling scheme 'hop'. Did you mean 'hops'?"),
         (["num_seeds=0"], "known", "num_seeds must be >= 1, got 0"),
         (["eval_data=null"], "known", "data and eval_data belong together"),
-        (["label_schemes=[time,stages]"], "bare", "the column subtasks is missing, which label scheme 'stages' needs"),
+        (
+            ["label_schemes=[time,stages]"],
+            "bare",
+            "label scheme 'stages' needs annotated subtasks, and no",
+        ),
     ],
 )
 def test_invalid_settings_fail_before_training(data, tmp_path, capsys, args, train_folder, message):

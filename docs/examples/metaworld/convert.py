@@ -21,7 +21,7 @@ import numpy as np
 
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.types import Array, Episode
 
 NUM_NEIGHBORS = 5

@@ -43,6 +43,9 @@ CRITIC_WARMUP_ITERATIONS = 2
 class ObservationNormalizer(torch.nn.Module):
     """Normalize observations to mean 0 and standard deviation 1 over the demonstrations."""
 
+    mean: torch.Tensor
+    scale: torch.Tensor
+
     def __init__(self, observations: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("mean", observations.mean(0))
@@ -78,7 +81,7 @@ def collect_demonstrations(env: MetaWorldEnv, task: str, count: int) -> tuple[to
 
 def clone_policy(model: PPO, observations: torch.Tensor, actions: torch.Tensor, num_steps: int, seed: int) -> None:
     """Fit the mean action to the demonstrations."""
-    policy = model.policy
+    policy: Any = model.policy
     policy.features_extractor.normalized = ObservationNormalizer(observations)
     generator = torch.Generator().manual_seed(seed)
     parameters = [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
@@ -120,6 +123,8 @@ def record_attempt(model: PPO, env: MetaWorldEnv, seed: int) -> EpisodeRecorder:
 class TrainingCallback(BaseCallback):
     """Warm up the critic, decrease the heuristic coefficient and log a row per iteration."""
 
+    model: PPO
+
     def __init__(
         self, vec_env: ResettingVecEnv, eval_env: MetaWorldEnv, train_env: MetaWorldEnv, args: argparse.Namespace
     ) -> None:
@@ -133,8 +138,9 @@ class TrainingCallback(BaseCallback):
             write_instruction(args.videos, train_env.scene)
 
     def _on_rollout_start(self) -> None:
-        actor = [*self.model.policy.mlp_extractor.policy_net.parameters(), *self.model.policy.action_net.parameters()]
-        for parameter in (*actor, self.model.policy.log_std):
+        policy: Any = self.model.policy
+        actor = [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
+        for parameter in (*actor, policy.log_std):
             parameter.requires_grad_(self.iteration >= CRITIC_WARMUP_ITERATIONS)
         heuristic_coef = INITIAL_HEURISTIC_COEF * (1 - self.iteration / self.args.iterations)
         self.model.gamma = self.model.rollout_buffer.gamma = GAMMA * (1 - heuristic_coef)
