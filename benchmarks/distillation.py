@@ -68,7 +68,7 @@ def train_judge(folder: Path, data: Path, num_steps: int) -> Path:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=num_steps, pct_start=0.05)
     for step in range(num_steps):
         turns = [make_turn(episodes[rng.integers(len(episodes))], rng) for _ in range(BATCH_SIZE)]
-        loss = tiny_vlm.answer_loss(model, processor, turns)
+        loss = model(**tiny_vlm.encode_conversations(processor, turns)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

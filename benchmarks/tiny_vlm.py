@@ -183,25 +183,30 @@ def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any
 
 Conversations = list[tuple[list[dict[str, Any]], str]]
 """Conversations with their answers."""
+LEARNED_LOSS = 0.01
+"""Cross-entropy per token at which a model gives the answers that it was trained on."""
 
 
 def train_steps(
     model: Any, processor: Any, conversations: Conversations, num_steps: int, learning_rate: float
 ) -> float:
-    """Train on all conversations at every step; return the last loss."""
+    """Train on all conversations at every step, until they are learned; return the last loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    inputs = encode_conversations(processor, conversations)
     last_loss = float("inf")
     for _ in range(num_steps):
-        step_loss = answer_loss(model, processor, conversations)
+        step_loss = model(**inputs).loss
         optimizer.zero_grad()
         step_loss.backward()
         optimizer.step()
         last_loss = step_loss.item()
+        if last_loss < LEARNED_LOSS:
+            break
     return last_loss
 
 
-def answer_loss(model: Any, processor: Any, conversations: Conversations) -> torch.Tensor:
-    """Return the cross-entropy of the answers."""
+def encode_conversations(processor: Any, conversations: Conversations) -> dict[str, torch.Tensor]:
+    """Return a batch of inputs whose loss is the cross-entropy of the answers."""
     texts = [
         processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         for messages, _ in conversations
@@ -216,4 +221,4 @@ def answer_loss(model: Any, processor: Any, conversations: Conversations) -> tor
     for row, (_, answer) in enumerate(conversations):
         length = len(processor.tokenizer(f"{answer}<|im_end|>", add_special_tokens=False)["input_ids"])
         labels[row, -length:] = inputs["input_ids"][row, -length:]
-    return model(**inputs, labels=labels).loss
+    return {**inputs, "labels": labels}
