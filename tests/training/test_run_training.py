@@ -35,16 +35,16 @@ QUICK = TrainConfig(
     augment=AugmentConfig(view_dropout_prob=0.3),
     checkpoint_seconds=1e-9,
 )
+TRAINED = TrainConfig(
+    image_size=(32, 32), steps=150, batch_size=8, frames_per_episode=6, augment=AugmentConfig(color_jitter=0.05)
+)
 
 
 @pytest.fixture(scope="module")
 def trained_net(tmp_path_factory) -> ProgressNet:
     torch.set_num_threads(1)
-    config = TrainConfig(
-        image_size=(32, 32), steps=150, batch_size=8, frames_per_episode=6, augment=AugmentConfig(color_jitter=0.05)
-    )
     data = episodes(30) + episodes(30, start=100, task="return")
-    return train(data, config, RunFolder.open(tmp_path_factory.mktemp("run") / "r"), NullReporter())
+    return train(data, TRAINED, RunFolder.open(tmp_path_factory.mktemp("run") / "r"), NullReporter())
 
 
 def test_order_error_success_and_subtask_of_unseen_episodes(trained_net):
@@ -128,17 +128,10 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, precision):
 
 
 def test_bfloat16_training_is_accurate_and_saves_float32(trained_net, tmp_path):
-    """The error on unseen episodes is close to that of float32 training on the same batches."""
-    config = TrainConfig(
-        image_size=(32, 32),
-        steps=150,
-        batch_size=8,
-        frames_per_episode=6,
-        augment=AugmentConfig(color_jitter=0.05),
-        precision="bfloat16",
-    )
+    """Further training at half precision keeps the error on unseen episodes."""
     run = RunFolder.open(tmp_path / "run")
-    train(episodes(30) + episodes(30, start=100, task="return"), config, run, NullReporter())
+    config = replace(TRAINED, steps=25, precision="bfloat16")
+    train(episodes(30) + episodes(30, start=100, task="return"), config, run, NullReporter(), init_net=trained_net)
     net = load_progress_net(run.path / CHECKPOINT_DIR)
     assert {tensor.dtype for tensor in net.state_dict().values()} == {torch.float32}
     unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
