@@ -19,8 +19,8 @@ from embodied_sim.registry import task_names
 SMALL = [
     "tasks=[press_button]", "num_seeds=2", "target_success=0.05", "collect.num_successes=3",
     "task_presets.press_button.num_demonstrations=2",
-    "task_presets.press_button.iterations=3", "task_presets.press_button.rollout_steps=6",
-    "clone.steps=60", "clone.eval_episodes=4",
+    "task_presets.press_button.iterations=2", "task_presets.press_button.rollout_steps=6",
+    "refine.critic_warmup_iterations=1", "clone.steps=60", "clone.eval_episodes=4",
     "refine.env.num_envs=4", "clone.env.num_envs=4", "refine.final_eval_episodes=4", "refine.eval_episodes=4",
 ]  # fmt: skip
 
@@ -44,14 +44,14 @@ def test_cells_are_paired_and_reported(two_rules):
         recorded = json.loads((folder / f"press_button/{seed}/demonstrations/config.json").read_text())
         assert recorded["config"]["seed"] == seed, "seeds have separate demonstrations"
         assert cells[seed, "shaped"]["cloned_success"] == cells[seed, "sparse"]["cloned_success"]
-        assert len(cells[seed, "shaped"]["success_curve"]) == 3
+        assert len(cells[seed, "shaped"]["success_curve"]) == 2
     assert [(pair["tasks"], pair["rule"], pair["other"]) for pair in metrics["pairs"]] == [
         ("press_button", "shaped", "sparse")
     ]
     assert set(metrics["phase_time_shares"]["shaped"]) == {"physics", "render", "score", "act", "learn", "evaluate"}
     assert sum(metrics["phase_time_shares"]["shaped"].values()) == pytest.approx(1)
     page = (folder.parent / "page.md").read_text()
-    assert "| press_button | `sparse` | model |" in page and "| press_button | 2 | 6 | 3 |" in page
+    assert "| press_button | `sparse` | model |" in page and "| press_button | 2 | 6 | 2 |" in page
     assert (folder.parent / "page_rules.png").stat().st_size > 5000
     assert (folder / "report.html").exists()
 
