@@ -1,4 +1,4 @@
-"""A learned reward around a Gymnasium environment, in this process."""
+"""A learned reward around an environment or a vector of them, in this process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from embodied_rm.api.local_client import LocalClient
 from embodied_rm.client.episode_scorer import ShapingConfig
-from embodied_rm.client.learned_reward import FinalFrameGetter, FrameGetter, SingleLearnedReward, frames_from_render
+from embodied_rm.client.frame_getters import FinalFrameGetter, FrameGetter, frames_from_render
 from embodied_rm.client.learned_reward import LearnedReward as VectorLearnedReward
+from embodied_rm.client.learned_reward import SingleLearnedReward, TorchLearnedReward
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -31,7 +32,7 @@ class RewardSpec:
 
 
 def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it returns
-    env: gym.Env | VectorEnv,
+    env: Any,
     model: DescribedRewardModel,
     *,
     instruction: Instruction,
@@ -39,26 +40,31 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     get_frames: FrameGetter | None = None,
     get_final_frames: FinalFrameGetter | None = None,
     success_source: str = "environment",
+    autoreset_mode: str | AutoresetMode | None = None,
     **shaping: Any,
-) -> VectorLearnedReward | SingleLearnedReward:
-    """Wrap a Gymnasium environment, or a vector of them, so that its reward is a reward model's.
+) -> VectorLearnedReward | TorchLearnedReward | SingleLearnedReward:
+    """Wrap an environment, or a vector of them, so that its reward is a reward model's.
 
     The reward is the environment's own, or the model's success, plus progress as a potential (Ng et al., 1999). Infos
     hold `potential`, `next_potential`, `predicted_success` and, of a vector, `valid_transition`.
 
     Args:
-        env: A `gymnasium.Env`, or a `VectorEnv` of any autoreset mode.
+        env: A `gymnasium.Env`, a `VectorEnv` of any autoreset mode, or a class with `num_envs` that steps environments
+            with tensors, as those of Isaac Lab, mjlab and ManiSkill. Tensors stay on their device.
         model: A reward model, for example of `load_reward_model`.
         instruction: One for all environments, one per environment, or a function of the environment that is called at
             every reset.
         gamma: The learner's discount, in (0, 1]. Another one would change the optimal policy.
         get_frames: (env, observation, rows) -> view name -> uint8 [n, H, W, 3]. None: `render_views` where the
             environment has it, else what `render()` draws, as the model's first view.
-        get_final_frames: (env, infos, rows) -> the frames before the reset; needed by `AutoresetMode.SAME_STEP`.
+        get_final_frames: (env, infos, rows) -> the frames before the reset; needed by `AutoresetMode.SAME_STEP`, unless
+            `get_frames` is that of `frames_from_observation`.
         success_source: "environment": its rewards and ends stay. "model": the model's sustained success ends an episode
-            and is rewarded with 1.
+            and is rewarded with `success_reward`.
+        autoreset_mode: When a vector resets a row that ended: "SAME_STEP", "NEXT_STEP" or "DISABLED". None: as it
+            declares.
         **shaping: Fields of `ShapingConfig`: progress_scale, score_every, uncertainty_penalty, success_threshold,
-            success_patience.
+            success_patience, success_reward.
 
     Returns:
         The wrapped environment.
@@ -74,29 +80,41 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         if get_final_frames is None and get_frames is frames_from_render_views:
             get_final_frames = final_frames_from_infos
     options: dict[str, Any] = {"get_frames": get_frames, "success_source": success_source}
-    if isinstance(env, VectorEnv):
-        wrapped = VectorLearnedReward(
-            env, client, config, instructions=instruction, get_final_frames=get_final_frames, **options
-        )
-        source = "model" if success_source == "model" else "simulator"
-        reward_config = RewardConfig(success_source=source, **shaping)
-        spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
-        wrapped.reward_spec = spec  # type: ignore[attr-defined]
-        return wrapped
-    if not (isinstance(instruction, str) or callable(instruction)):
-        raise UserError(f"one environment takes one instruction, got {instruction!r}")
-    return SingleLearnedReward(env, client, config, instruction=instruction, **options)
+    if is_single(env):
+        if not (isinstance(instruction, str) or callable(instruction)):
+            raise UserError(f"one environment takes one instruction, got {instruction!r}")
+        return SingleLearnedReward(env, client, config, instruction=instruction, **options)
+    options |= {"get_final_frames": get_final_frames, "autoreset_mode": autoreset_mode, "instructions": instruction}
+    if not isinstance(env, VectorEnv):
+        return TorchLearnedReward(env, client, config, **options)
+    wrapped = VectorLearnedReward(env, client, config, **options)
+    source = "model" if success_source == "model" else "simulator"
+    reward_config = RewardConfig(success_source=source, **shaping)
+    spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
+    wrapped.reward_spec = spec  # type: ignore[attr-defined]
+    return wrapped
 
 
-def default_frame_getter(env: gym.Env | VectorEnv, model: DescribedRewardModel) -> FrameGetter:
+def is_single(env: Any) -> bool:
+    """Return whether an environment is a single one. Isaac Lab's and ManiSkill's `gymnasium.Env` step several.
+
+    Raises `UserError` for an object that is no environment.
+    """
+    if not (hasattr(env, "reset") and hasattr(env, "step")):
+        raise UserError(f"{type(env).__name__} is no environment: it has no reset and step")
+    return isinstance(env, gym.Env) and not hasattr(env.unwrapped, "num_envs")
+
+
+def default_frame_getter(env: Any, model: DescribedRewardModel) -> FrameGetter:
     """Return how the environment's frames are read. Raises `UserError` for one that draws nothing."""
     known_views = model.input_spec.views
     if hasattr(env, "render_views") and hasattr(env, "view_names"):
         return frames_from_render_views
-    if env.render_mode == "rgb_array":
+    if getattr(env, "render_mode", None) == "rgb_array" and (is_single(env) or isinstance(env, VectorEnv)):
         return frames_from_render(known_views[0] if known_views else "front")
     raise UserError(
-        f"{type(env.unwrapped).__name__} draws nothing: make it with render_mode='rgb_array', or pass get_frames"
+        f"{type(getattr(env, 'unwrapped', env)).__name__} draws nothing: make it with render_mode='rgb_array', or pass "
+        "get_frames=frames_from_observation(...) or a function"
     )
 
 

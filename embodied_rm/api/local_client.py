@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
+from embodied_rm.client.arrays import is_tensor, to_numpy
 from embodied_rm.client.wire import Frames, RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardState, first_outputs
@@ -22,6 +24,7 @@ class LocalClient:
         """The threshold and the patience decide when a sub-goal is done; see `SubgoalRewardModel`."""
         self.model = SubgoalRewardModel(model, success_threshold, success_patience)
         self._predicts_success = model.capabilities.predicts_success
+        self._accepts_tensors = model.capabilities.accepts_tensors
         self._state: RewardState | None = None
 
     def get_metadata(self) -> dict[str, Any]:
@@ -38,7 +41,7 @@ class LocalClient:
         return_state: bool = False,
     ) -> RewardPrediction:
         """Start an episode in each environment, at its first frame; the first call starts all of them."""
-        state = self.model.reset(to_views(frames), instructions)
+        state = self.model.reset(to_views(frames, self._accepts_tensors), instructions)
         if self._state is None:
             if list(env_ids) != list(range(len(env_ids))):
                 raise UserError(f"the first reset starts every environment, got {list(env_ids)}")
@@ -60,7 +63,7 @@ class LocalClient:
         if self._state is None:
             raise UserError("an environment was stepped that was never reset")
         rows = np.array(env_ids)
-        output, state = self.model.step(self._state.take(rows), to_views(frames))
+        output, state = self.model.step(self._state.take(rows), to_views(frames, self._accepts_tensors))
         self._state = self._state.put(rows, state)
         return RewardPrediction(**vars(output), state=None)
 
@@ -68,9 +71,16 @@ class LocalClient:
         """Forget the episodes. Their states are overwritten by the next reset."""
 
 
-def to_views(frames: Frames) -> Views:
-    """A view name -> uint8 [N, H, W, 3] as `Views`; raise `UserError` where the views differ in size."""
-    shapes = {name: np.shape(array) for name, array in frames.items()}
+def to_views(frames: Frames, accepts_tensors: bool) -> Views:
+    """Frames by view, uint8 [N, H, W, 3], as `Views`: tensors stay on their device if the model accepts them.
+
+    Raises `UserError` where the views differ in size, or hold no images.
+    """
+    images: list[Any] = [view if accepts_tensors and is_tensor(view) else to_numpy(view) for view in frames.values()]
+    shapes = {name: tuple(view.shape) for name, view in zip(frames, images, strict=True)}
     if len(set(shapes.values())) != 1:
         raise UserError(f"the views of a step must have one shape [N, H, W, 3], got {shapes}")
-    return Views(names=tuple(frames), frames=np.stack(list(frames.values()), axis=1))
+    if len(images[0].shape) != 4 or images[0].shape[-1] != 3 or str(images[0].dtype).split(".")[-1] != "uint8":
+        raise UserError(f"frames must be uint8 [N, H, W, 3], got {images[0].dtype} {list(images[0].shape)}")
+    stacked = torch.stack(images, dim=1) if is_tensor(images[0]) else np.stack(images, axis=1)
+    return Views(names=tuple(frames), frames=stacked)

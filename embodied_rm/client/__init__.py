@@ -2,7 +2,7 @@
 
 The distribution `embodied-rm-client` installs this folder as `embodied_rm_client`; `embodied-rm` installs it as
 `embodied_rm.client`. Its modules import one another relatively, run on Python 3.9, and need only numpy and httpx.
-`LearnedReward` and `SingleLearnedReward` also need gymnasium.
+The wrappers of environments also need gymnasium.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
     from .episode_scorer import ShapingConfig
-    from .learned_reward import LearnedReward, SingleLearnedReward, frames_from_observation, frames_from_render
+    from .frame_getters import CopyObservation, frames_from_observation, frames_from_render
+    from .learned_reward import LearnedReward, SingleLearnedReward, TorchLearnedReward
     from .reward_client import RewardClient
     from .wire import RewardPrediction
 
 MODULES = {
     "client_errors": ("EpisodeLostError", "OutOfOrderError", "ServiceError", "ServiceUnavailableError"),
     "episode_scorer": ("ShapingConfig",),
-    "learned_reward": ("LearnedReward", "SingleLearnedReward", "frames_from_observation", "frames_from_render"),
+    "frame_getters": ("CopyObservation", "frames_from_observation", "frames_from_render"),
+    "learned_reward": ("LearnedReward", "SingleLearnedReward", "TorchLearnedReward"),
     "reward_client": ("RewardClient",),
     "wire": ("RewardPrediction",),
 }
@@ -28,6 +30,7 @@ EXPORTS = {name: module for module, names in MODULES.items() for name in names}
 """Public name -> module that defines it, imported on first use."""
 
 __all__ = [
+    "CopyObservation",
     "EpisodeLostError",
     "LearnedReward",
     "OutOfOrderError",
@@ -37,6 +40,7 @@ __all__ = [
     "ServiceUnavailableError",
     "ShapingConfig",
     "SingleLearnedReward",
+    "TorchLearnedReward",
     "frames_from_observation",
     "frames_from_render",
 ]

@@ -41,6 +41,8 @@ class ShapingConfig:
     """Probability of success from which a prediction counts as success."""
     success_patience: int = 5
     """Consecutive predictions of success that are a success of the episode."""
+    success_reward: float = 1.0
+    """Reward of a success according to the model."""
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma <= 1:
@@ -58,9 +60,7 @@ class ShapingConfig:
 class EpisodeScorer:
     """The running episodes of N environments. Call `reset` for rows that were reset, and `step` after every step."""
 
-    def __init__(
-        self, client: RewardClient, num_envs: int, shaping: ShapingConfig, success_source: str, success_reward: float
-    ) -> None:
+    def __init__(self, client: RewardClient, num_envs: int, shaping: ShapingConfig, success_source: str) -> None:
         """Ask the service whether its model predicts success and its episodes can be restored.
 
         Raises `ValueError` for an unknown source of success, or one that the model does not predict.
@@ -68,7 +68,7 @@ class EpisodeScorer:
         if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
             raise ValueError(f"success_source must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
         parameters = client.get_metadata()["parameters"]
-        self._uses_model, self._success_reward = success_source == MODEL_SUCCESS, success_reward
+        self._uses_model, self._success_reward = success_source == MODEL_SUCCESS, shaping.success_reward
         if self._uses_model and not parameters["predicts_success"]:
             needs = f"success_source={MODEL_SUCCESS} needs a model that predicts success"
             raise ValueError(f"{needs}, and this one does not predict it")

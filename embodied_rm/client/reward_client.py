@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 
 from . import wire
+from .arrays import to_numpy
 from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
 from .wire import BytesLike, Frames, Message, RewardPrediction, decode_response, encode_request
 
@@ -196,7 +197,7 @@ class RewardClient:
 
 def encode_frames(frames: Frames) -> tuple[list[int], list[BytesLike]]:
     """Return the shape [N, V, H, W, 3] and the pixels per view. Raises `ValueError` for invalid frames."""
-    arrays = [np.ascontiguousarray(view) for view in frames.values()]
+    arrays = [np.ascontiguousarray(to_numpy(view)) for view in frames.values()]
     shapes = {view.shape for view in arrays}
     if len(shapes) != 1 or any(view.dtype != np.uint8 or view.ndim != 4 for view in arrays):
         descriptions = ", ".join(f"{name}: {view.dtype} {list(view.shape)}" for name, view in zip(frames, arrays))

@@ -13,11 +13,10 @@ from known_models import HashModel, digest_to_progress, initial_digest, next_dig
 from services import LIFT, serving
 
 from embodied_rm.client.episode_scorer import ShapingConfig
+from embodied_rm.client.frame_getters import frames_from_observation, frames_from_render
 from embodied_rm.client.learned_reward import (
     LearnedReward,
     SingleLearnedReward,
-    frames_from_observation,
-    frames_from_render,
 )
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.types import RewardOutput
@@ -212,7 +211,7 @@ class SuccessFromThirdFrame(HashModel):
 
 
 def test_success_of_the_model_ends_an_episode_and_is_rewarded() -> None:
-    shaping = ShapingConfig(gamma=GAMMA, success_patience=2)
+    shaping = ShapingConfig(gamma=GAMMA, success_patience=2, success_reward=3.0)
     model = SuccessFromThirdFrame()
     with serving(model) as url, RewardClient(url) as client:
         model.num_steps = 0  # the check before serving does not count
@@ -223,7 +222,6 @@ def test_success_of_the_model_ends_an_episode_and_is_rewarded() -> None:
             get_frames=frames_from_observation(front="pixels"),
             instructions=[LIFT] * 3,
             success_source="model",
-            success_reward=3.0,
         )
         env.reset()
         rewards, ends = [], []
@@ -291,7 +289,7 @@ def test_invalid_arguments_raise_before_anything_is_scored(url) -> None:
             return LearnedReward(CountingVectorEnv(mode), client, ShapingConfig(gamma=GAMMA), **options)
 
         with pytest.raises(ValueError, match="get_final_frames"):
-            make_env(AutoresetMode.SAME_STEP)
+            make_env(AutoresetMode.SAME_STEP, get_frames=frames_from_render("front"))
         with pytest.raises(ValueError, match="DISABLED"):
             make_env(AutoresetMode.NEXT_STEP, success_source="model")
         with pytest.raises(ValueError, match="success_source must be"):

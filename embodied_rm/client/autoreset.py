@@ -1,0 +1,55 @@
+"""When a vector environment resets a row that ended: declared by the environment or by its user, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional, Union
+
+from gymnasium.vector import AutoresetMode
+
+MODES = {mode.value.casefold(): mode for mode in AutoresetMode}
+"""Spelling without case and separators -> mode."""
+FINAL_OBSERVATION_KEYS = ("final_obs", "final_observation")
+"""Keys of the infos of observations before a reset: of Gymnasium >= 1.0, and of older and of torch environments."""
+
+
+def read_autoreset_mode(env: Any, declared: Optional[Union[str, AutoresetMode]]) -> AutoresetMode:
+    """Return when an environment resets a row that ended.
+
+    Args:
+        env: Vector environment; Gymnasium's declare the mode in `metadata["autoreset_mode"]`.
+        declared: The user's declaration, which precedes that of the environment; None: that of the environment.
+
+    Returns:
+        The mode: `AutoresetMode`, its name ("SAME_STEP") or its value ("SameStep") in any case.
+
+    Raises:
+        ValueError: No mode is declared, or an unknown one.
+    """
+    metadata = getattr(env, "metadata", None) or {}
+    mode = metadata.get("autoreset_mode") if declared is None else declared
+    if mode is None:
+        raise ValueError(
+            f"{type(getattr(env, 'unwrapped', env)).__name__} does not declare when it resets a row that ended: pass "
+            "autoreset_mode='SAME_STEP' (in the step that ends it), 'NEXT_STEP' (in the next step) or 'DISABLED' (you "
+            "reset it)"
+        )
+    spelling = str(getattr(mode, "value", mode)).replace("_", "").replace("-", "").casefold()
+    if spelling not in MODES:
+        raise ValueError(f"unknown autoreset_mode {mode!r}: expected SAME_STEP, NEXT_STEP or DISABLED")
+    return MODES[spelling]
+
+
+def final_observation_key(infos: Mapping[str, Any]) -> Optional[str]:
+    """Return the key of the observations before a reset, or None if the infos hold none."""
+    return next((key for key in FINAL_OBSERVATION_KEYS if key in infos), None)
+
+
+def check_no_final_observations(infos: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if an environment that declares NEXT_STEP resets in the step that ends an episode."""
+    key = final_observation_key(infos)
+    if key is not None:
+        raise ValueError(
+            f"the environment declares NEXT_STEP, and its infos have {key!r}, as if it resets in the step that ends an "
+            "episode: pass autoreset_mode='SAME_STEP', or 'NEXT_STEP' if that is right"
+        )

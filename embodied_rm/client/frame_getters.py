@@ -1,0 +1,125 @@
+"""Where the frames of an environment come from: `render()`, or its observations, before a reset too."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from .arrays import stack_rows, to_numpy
+from .autoreset import FINAL_OBSERVATION_KEYS, final_observation_key
+from .episode_reward import RowIndices
+from .wire import Frames
+
+FrameGetter = Callable[[Any, Any, RowIndices], Frames]
+"""(environment, its current observation, rows) -> view name -> uint8 [n, H, W, 3], the current frames of these rows."""
+FinalFrameGetter = Callable[[Any, Mapping[str, Any], RowIndices], Frames]
+"""(environment, infos of the step, rows that ended in it) -> their last frames, before they were reset."""
+
+
+def frames_from_render(view: str = "front") -> FrameGetter:
+    """Return a getter of the frames that `render()` draws, as the view of that name.
+
+    The environment must have been made with `render_mode="rgb_array"`.
+    """
+
+    def get_frames(env: Any, observation: Any, rows: RowIndices) -> Frames:
+        render_output = env.render()
+        if render_output is None:
+            raise ValueError('render() draws nothing: make the environment with render_mode="rgb_array"')
+        is_batch = isinstance(render_output, (list, tuple))
+        images = np.stack(render_output) if is_batch else np.asarray(render_output)[None]
+        return {view: images[rows]}
+
+    return get_frames
+
+
+def frames_from_observation(**views: str) -> ObservationFrames:
+    """Return a getter of frames from dictionary observations, also of those before a reset.
+
+    `frames_from_observation(front="pixels")` reads the view `front` from `observation["pixels"]` [N, H, W, 3]; a slash
+    separates the keys of nested dictionaries, as in `wrist="sensor_data/hand_camera/rgb"`.
+    """
+    return ObservationFrames(views)
+
+
+class ObservationFrames:
+    """A `FrameGetter` that reads observations; its method `final_frames` is the `FinalFrameGetter`."""
+
+    def __init__(self, views: Mapping[str, str]) -> None:
+        """`views`: view name -> key of the observation."""
+        self.views = dict(views)
+
+    def __call__(self, env: Any, observation: Any, rows: RowIndices) -> Frames:
+        """Return the frames of rows of a batched observation."""
+        return {view: find_entry(observation, key)[rows] for view, key in self.views.items()}
+
+    def final_frames(self, env: Any, infos: Mapping[str, Any], rows: RowIndices) -> Frames:
+        """Return the frames of rows before their reset.
+
+        Raises `ValueError` if the infos have no final observations.
+        """
+        key = final_observation_key(infos)
+        if key is None:
+            raise ValueError(
+                f"an episode ended, and the infos have neither {' nor '.join(FINAL_OBSERVATION_KEYS)}; they have "
+                f"{', '.join(sorted(infos)) or 'nothing'}"
+            )
+        final_observations = infos[key]
+        if isinstance(final_observations, Mapping) or not is_row_per_object(final_observations):
+            return self(env, final_observations, rows)
+        # Gymnasium's own vectors: an array of objects, one observation per row that ended, None elsewhere.
+        observations = [final_observations[row] for row in rows.tolist()]
+        return {
+            view: stack_rows([find_entry(observation, key) for observation in observations])
+            for view, key in self.views.items()
+        }
+
+
+def is_row_per_object(observations: Any) -> bool:
+    """Return whether observations are a list or an array of objects, one per row."""
+    return isinstance(observations, (list, tuple)) or getattr(observations, "dtype", None) == np.dtype(object)
+
+
+def find_entry(observation: Any, key: str) -> Any:
+    """Return the entry of a dictionary observation; `ValueError` that names the entries if there is none."""
+    entry = observation
+    for part in [key] if isinstance(observation, Mapping) and key in observation else key.split("/"):
+        if not isinstance(entry, Mapping) or part not in entry:
+            keys = ", ".join(entry_keys(observation)) if isinstance(observation, Mapping) else "no keys"
+            raise ValueError(f"the observation has no entry {key!r}; it has {keys}")
+        entry = entry[part]
+    return entry
+
+
+def entry_keys(observation: Mapping[str, Any]) -> Sequence[str]:
+    """Return the keys of all entries, with slashes for nested dictionaries."""
+    keys = []
+    for key, entry in observation.items():
+        keys += [f"{key}/{inner}" for inner in entry_keys(entry)] if isinstance(entry, Mapping) else [str(key)]
+    return keys
+
+
+class CopyObservation(gym.ObservationWrapper):
+    """A copy of each observation, for an environment that writes all of them into one buffer.
+
+    Without it, a reset within the step (SAME_STEP) overwrites the final observation: wrap each environment of a vector.
+    """
+
+    def observation(self, observation: Any) -> Any:
+        """Return the copy."""
+        return deepcopy(observation)
+
+
+def warn_of_overwritten_frames(final_frames: Frames, first_frames: Frames) -> None:
+    """Warn if final frames are those after the reset, in every view: they were overwritten, or read too late."""
+    if all(np.array_equal(to_numpy(final_frames[view]), to_numpy(first_frames[view])) for view in final_frames):
+        warnings.warn(
+            "the last frames of ended episodes are the first frames of the next ones: does the environment write its "
+            "observations into one buffer? Wrap it in CopyObservation",
+            stacklevel=2,
+        )
