@@ -40,6 +40,7 @@ FAILURES = {
     "unreachable": "no attempt could connect, or every connection broke",
     "overloaded": "the server rejected every attempt because of its load (status 429 or 503)",
     "server error": "the server failed at every attempt (status 5xx)",
+    "rejected": "the server did not accept the request (status 400, 413 or 422), or withheld the answer",
     "malformed": "the response violated the protocol at every attempt",
     "unlisted": "the requested log-probabilities were not among those returned",
 }

@@ -1,7 +1,5 @@
 """`EndpointChat`: a vision-language model behind an OpenAI-compatible endpoint (vLLM, SGLang, and hosted ones)."""
 
-import base64
-import io
 import math
 import os
 import random
@@ -13,16 +11,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from PIL import Image
 
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
-from embodied_rm.models.judges.chat import Answer, ContentPart, Query
+from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.parse import fold_choice
+from embodied_rm.models.judges.request_body import RequestParameters
 
-MAX_TOP_LOGPROBS = 20  # number of log-probabilities requested: the maximum that servers return
 INITIAL_BACKOFF_S = 0.5  # wait before the second attempt; it doubles with every attempt
 MAX_BACKOFF_S = 30.0
 OVERLOADED_STATUSES = (429, 503)
+TIMEOUT_STATUS = 408
+REJECTED_STATUSES = (400, 413, 422)
+"""Statuses of one request that is too large, moderated or otherwise not accepted; others may be answered."""
+MAX_FIRST_REJECTIONS = 8
+"""Rejected requests, without any answer, after which the endpoint is considered to answer none."""
+FINAL_FAILURES = ("unlisted", "rejected")
+"""Failures that another attempt would repeat."""
+MODERATED_REASON = "content_filter"  # finish_reason of an answer that the server withholds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,7 @@ class EndpointConfig:
     timeout_s: float = 60.0  # maximum duration of an attempt, in seconds
     max_attempts: int = 4  # number of attempts before a query is left unanswered
     concurrency: int = 16  # number of parallel requests; the server batches them
+    reasoning_tokens: int = 0  # tokens that a reasoning model may generate before its answer
 
     def __post_init__(self) -> None:
         parsed_url = urlsplit(self.url)
@@ -45,6 +52,8 @@ class EndpointConfig:
         for name in ("timeout_s", "max_attempts", "concurrency"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
+        if self.reasoning_tokens < 0:
+            raise UserError(f"reasoning_tokens must be >= 0, got {self.reasoning_tokens}")
 
     def headers(self) -> dict[str, str]:
         """Return the authorization header, if there is a key."""
@@ -75,54 +84,59 @@ class EndpointChat:
             limits=httpx.Limits(max_connections=config.concurrency),
         )
         self._executor = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
+        self._parameters = RequestParameters(config.reasoning_tokens)
+        self._num_answers = self._num_rejections = 0
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer every query, in order; `UserError` if the endpoint rejects a request (status 4xx)."""
+        """Answer every query, in order. A request that the endpoint rejects has no answer.
+
+        `UserError` if it rejects the key, the model, or all of its first requests.
+        """
         return list(self._executor.map(self._answer_with_retries, queries))
 
     def _answer_with_retries(self, query: Query) -> Answer:
-        body, answer = request_body(query, self.config.model), Answer(failure="unreachable")
+        answer = Answer(failure="unreachable")
         for attempt in range(self.config.max_attempts):
-            answer, retry_after_s = self._send(query, body)
-            if answer.failure is None or answer.failure == "unlisted":
+            answer, retry_after_s = self._send(query)
+            if answer.failure is None or answer.failure in FINAL_FAILURES:
                 break
             if attempt + 1 < self.config.max_attempts:
                 backoff_s = INITIAL_BACKOFF_S * 2**attempt * random.uniform(0.5, 1.5)
                 time.sleep(min(backoff_s if retry_after_s is None else retry_after_s, MAX_BACKOFF_S))
         return answer
 
-    def _send(self, query: Query, body: dict[str, Any]) -> tuple[Answer, float | None]:
+    def _send(self, query: Query) -> tuple[Answer, float | None]:
         """Return the answer of one attempt, and the wait that the server requests, in seconds, if any."""
+        body = self._parameters.body(query, self.config.model)
         try:
             response = self._client.post("chat/completions", json=body)
         except httpx.TimeoutException:
             return Answer(failure="timeout"), None
         except httpx.TransportError:
             return Answer(failure="unreachable"), None
-        if response.status_code in OVERLOADED_STATUSES:
-            return Answer(failure="overloaded"), parse_retry_after(response.headers.get("Retry-After"))
-        if response.status_code >= 500:
-            return Answer(failure="server error"), None
+        if response.status_code == 400 and self._parameters.learn(body, response.text):
+            return self._send(query)
         if not response.is_success:
-            raise UserError(f"{self.config.url} rejected the request ({response.status_code}): {response.text[:300]}")
+            return self._read_failure(response)
+        self._num_answers += 1
         try:
             return parse_completion(query, response.json()["choices"][0]), None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return Answer(failure="malformed"), None
 
-
-def request_body(query: Query, model: str) -> dict[str, Any]:
-    """Return the body of a chat completion request."""
-    system_messages = [{"role": "system", "content": query.system}] if query.system else []
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [*system_messages, {"role": "user", "content": [_content_part(part) for part in query.parts]}],
-        "max_tokens": query.max_tokens,
-        "temperature": 0,
-    }
-    if query.choices:
-        body |= {"max_tokens": 1, "logprobs": True, "top_logprobs": MAX_TOP_LOGPROBS}
-    return body
+    def _read_failure(self, response: httpx.Response) -> tuple[Answer, float | None]:
+        """Return the failure that a status stands for; `UserError` if no request can be answered."""
+        status = response.status_code
+        if status in OVERLOADED_STATUSES:
+            return Answer(failure="overloaded"), parse_retry_after(response.headers.get("Retry-After"))
+        if status == TIMEOUT_STATUS:
+            return Answer(failure="timeout"), None
+        if status >= 500:
+            return Answer(failure="server error"), None
+        self._num_rejections += status in REJECTED_STATUSES
+        if status in REJECTED_STATUSES and (self._num_answers or self._num_rejections < MAX_FIRST_REJECTIONS):
+            return Answer(failure="rejected"), None
+        raise UserError(f"{self.config.url} rejected the request ({status}): {response.text[:300]}")
 
 
 def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
@@ -131,16 +145,22 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     Raises:
         ValueError, KeyError, IndexError, TypeError, AttributeError: If the choice is malformed.
     """
+    reason = choice.get("finish_reason")
+    if reason == MODERATED_REASON or choice["message"].get("refusal"):
+        return Answer(failure="rejected")
     if not query.choices:
         text = choice["message"]["content"]
+        if text is None and reason == "length":  # all tokens went into reasoning
+            text = ""
         if not isinstance(text, str):
             raise TypeError(f"content is {type(text).__name__}")
         return Answer(text=text)
     top_logprobs = choice["logprobs"]["content"][0]["top_logprobs"]
-    token_logprobs = [(str(top["token"]).strip(), float(top["logprob"])) for top in top_logprobs]
-    # " yes" and "yes" are two tokens of one answer. An unlisted choice has probability 0 if another one is listed.
+    token_logprobs = [(fold_choice(str(top["token"])), float(top["logprob"])) for top in top_logprobs]
+    # " yes" and "Yes" are two tokens of one answer. An unlisted choice has probability 0 if another one is listed.
     probabilities = {
-        option: sum(math.exp(value) for token, value in token_logprobs if token == option) for option in query.choices
+        option: sum(math.exp(value) for token, value in token_logprobs if token == fold_choice(option))
+        for option in query.choices
     }
     if not any(probabilities.values()):
         return Answer(failure="unlisted")
@@ -150,14 +170,3 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
 def parse_retry_after(retry_after: str | None) -> float | None:
     """Return the seconds of a Retry-After header; None if it is missing or a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdigit() else None
-
-
-def _content_part(part: ContentPart) -> dict[str, Any]:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    if part.ndim == 4:
-        raise UserError("an endpoint takes images, not videos")
-    png = io.BytesIO()
-    Image.fromarray(part).save(png, "PNG", compress_level=1)
-    content = base64.b64encode(png.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{content}"}}

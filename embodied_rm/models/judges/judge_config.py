@@ -48,6 +48,7 @@ class JudgeConfig:
     timeout_s: float = 60.0
     max_attempts: int = 4
     concurrency: int = 16
+    reasoning_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.type is None:

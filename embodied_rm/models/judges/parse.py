@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 PROGRESS_PATTERN = re.compile(r"<progress>\s*([+-]?\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE)
 ANSWER_PATTERN = re.compile(r"ANSWER:\s*\**\s*(\w+)", re.IGNORECASE)
 WORD_PATTERN = re.compile(r"[A-Za-z]+")
+PUNCTUATION = " \t\n.,:;!*_`'\""
 JSON_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}", re.DOTALL)
 
 
@@ -36,8 +37,13 @@ def first_word(text: str, choices: Sequence[str]) -> str | None:
 
 
 def match_choice(word: str, choices: Sequence[str]) -> str | None:
-    """Return the choice that equals a word, ignoring case; None if there is none."""
-    return next((choice for choice in choices if choice.lower() == word.lower()), None)
+    """Return the choice that equals a word in `fold_choice`; None if there is none."""
+    return next((choice for choice in choices if fold_choice(choice) == fold_choice(word)), None)
+
+
+def fold_choice(text: str) -> str:
+    """Return a text without case, surrounding white space and punctuation, which " Yes." and "yes" share."""
+    return text.strip(PUNCTUATION).casefold()
 
 
 def json_field(text: str, name: str) -> object | None:

@@ -1,0 +1,122 @@
+"""Endpoints that refuse parameters, single requests or answers, as hosted ones do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
+
+FINE = {"choices": [{"message": {"content": "<progress>40%</progress>"}}]}
+MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+TEMPERATURE = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is supported."
+TOP_LOGPROBS = "Invalid value for 'top_logprobs': must be less than or equal to 5."
+Reply = Callable[[dict[str, Any]], tuple[int, Any]]
+
+
+def ask(reply: Reply, queries: Sequence[Query], **config: Any) -> tuple[list[Answer], list[dict[str, Any]]]:
+    """Return the answers of an endpoint with a given behavior, and the bodies that it received."""
+    bodies: list[dict[str, Any]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
+        status, body = reply(bodies[-1])
+        return httpx.Response(status, json=body)
+
+    chat = EndpointChat(EndpointConfig(url="http://localhost:1/v1", model="m", concurrency=1, **config))
+    chat._client = httpx.Client(base_url="http://localhost:1/v1/", transport=httpx.MockTransport(handle))
+    return chat.ask(queries), bodies
+
+
+def error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def test_rejected_parameters_are_learned_from_the_first_rejections() -> None:
+    def reply(body: dict[str, Any]) -> tuple[int, Any]:
+        if "max_tokens" in body:
+            return 400, error(MAX_TOKENS)
+        return (400, error(TEMPERATURE)) if "temperature" in body else (200, FINE)
+
+    answers, bodies = ask(reply, [Query(parts=("How far?",), max_tokens=32)] * 3, reasoning_tokens=1000)
+    assert all(answer.text == "<progress>40%</progress>" for answer in answers)
+    assert len(bodies) == 5, "two rejections, and three answers"
+    assert bodies[-1]["max_completion_tokens"] == 1032 and not {"temperature", "max_tokens"} & bodies[-1].keys()
+
+
+def test_a_smaller_number_of_log_probabilities_is_learned() -> None:
+    def reply(body: dict[str, Any]) -> tuple[int, Any]:
+        if body["top_logprobs"] > 5:
+            return 400, error(TOP_LOGPROBS)
+        top = [{"token": "Yes", "logprob": math.log(0.5)}, {"token": " no", "logprob": math.log(0.25)}]
+        return 200, {"choices": [{"message": {"content": "Yes"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
+
+    (answer,), bodies = ask(reply, [Query(parts=("Done?",), choices=("yes", "no"))])
+    assert answer.logprobs is not None and answer.logprobs["yes"] == pytest.approx(math.log(0.5))
+    assert [body["top_logprobs"] for body in bodies] == [20, 5]
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ({"Yes": 0.5, "No": 0.25}, {"yes": 0.5, "no": 0.25}),
+        ({" yes": 0.25, "YES": 0.25, "yes.": 0.125, "No": 0.25}, {"yes": 0.625, "no": 0.25}),
+        ({"NO": 0.5, "maybe": 0.5}, {"yes": 0.0, "no": 0.5}),
+    ],
+)
+def test_spellings_of_a_choice_are_folded_as_in_written_answers(
+    listed: dict[str, float], expected: dict[str, float]
+) -> None:
+    top = [{"token": token, "logprob": math.log(p)} for token, p in listed.items()]
+    choice = {"message": {"content": "?"}, "logprobs": {"content": [{"top_logprobs": top}]}}
+    (answer,), _ = ask(lambda body: (200, {"choices": [choice]}), [Query(parts=("?",), choices=("yes", "no"))])
+    assert answer.logprobs is not None
+    assert {name: math.exp(value) for name, value in answer.logprobs.items()} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_one_rejected_request_is_unscored_and_not_repeated(status: int) -> None:
+    def reply(body: dict[str, Any]) -> tuple[int, Any]:
+        too_large = "long" in body["messages"][0]["content"][0]["text"]
+        return (status, error("maximum context length is 4096 tokens, you passed 9000")) if too_large else (200, FINE)
+
+    answers, bodies = ask(reply, [Query(parts=(text,)) for text in ("short", "long", "short")])
+    assert [answer.failure for answer in answers] == [None, "rejected", None] and len(bodies) == 3
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": "content_filter", "message": {"content": None}},
+        {"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot help with that."}},
+    ],
+)
+def test_a_withheld_answer_is_unscored_and_not_repeated(choice: dict[str, Any]) -> None:
+    (answer,), bodies = ask(lambda body: (200, {"choices": [choice]}), [Query(parts=("?",))])
+    assert answer.failure == "rejected" and len(bodies) == 1
+
+
+def test_an_answer_that_reasoning_left_no_tokens_for_has_no_value() -> None:
+    choice = {"finish_reason": "length", "message": {"content": None}}
+    (answer,), _ = ask(lambda body: (200, {"choices": [choice]}), [Query(parts=("?",))])
+    assert answer.failure is None and answer.text == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(401, "invalid key"), (403, "no access"), (404, "no such model"), (400, "no images")]
+)
+def test_an_endpoint_that_answers_nothing_ends_the_run(status: int, message: str) -> None:
+    with pytest.raises(UserError, match=rf"rejected the request \({status}\): .*{message}"):
+        ask(lambda body: (status, error(message)), [Query(parts=("?",))] * 20)
+
+
+def test_a_negative_number_of_reasoning_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="reasoning_tokens must be >= 0, got -1"):
+        EndpointConfig(url="http://localhost:1/v1", model="m", reasoning_tokens=-1)
