@@ -12,11 +12,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import ContentPart, Query
 
 MAX_TOP_LOGPROBS = 20  # number of log-probabilities requested: the maximum that servers return
-RENAMED_PARAMETERS = {"max_tokens": "max_completion_tokens", "temperature": None}
-"""Parameter that reasoning models reject -> its new name; None: it is left out."""
-UNSUPPORTED_PATTERN = re.compile(
-    r"unsupported|not supported|does not support|unknown|unrecognized|instead", re.IGNORECASE
-)
+RENAMED_PARAMETERS = {"max_tokens": "max_completion_tokens", "temperature": ""}
+"""Parameter that reasoning models reject -> its new name; empty: it is left out."""
+UNSUPPORTED_PATTERN = re.compile("unsupported|not supported|not support|unknown|unrecognized|instead", re.IGNORECASE)
 MAX_LOGPROBS_PATTERN = re.compile(r"top_logprobs\D*(\d+)\D*$|top_logprobs.*?(?:<=|at most|equal to|maximum of)\s*(\d+)")
 
 

@@ -15,7 +15,7 @@ from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
 
 FINE = {"choices": [{"message": {"content": "<progress>40%</progress>"}}]}
-MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+MAX_TOKENS = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
 TEMPERATURE = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is supported."
 TOP_LOGPROBS = "Invalid value for 'top_logprobs': must be less than or equal to 5."
 Reply = Callable[[dict[str, Any]], tuple[int, Any]]
