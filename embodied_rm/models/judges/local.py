@@ -49,8 +49,7 @@ class LocalChat(BatchedChat):
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
         inputs = self.encode(queries)
         if queries[0].choices:
-            columns = [self.choice_logprob(inputs, choice) for choice in queries[0].choices]
-            logprob_rows = torch.stack(columns, dim=1).tolist()
+            logprob_rows = self.choice_logprobs(inputs, queries[0].choices).tolist()
             return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in logprob_rows]
         length = inputs["input_ids"].shape[1]
         generated = self.model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=queries[0].max_tokens)
@@ -61,6 +60,7 @@ class LocalChat(BatchedChat):
         """Return the model inputs, padded on the left, so that the next token follows the end of every row."""
         encoding = self.processor.apply_chat_template(
             [chat_messages(query) for query in queries],
+            chat_template=video_chat_template(self.processor),
             tokenize=True,
             add_generation_prompt=True,
             return_dict=True,
@@ -69,18 +69,54 @@ class LocalChat(BatchedChat):
         )
         return {name: tensor.to(self.model.device) for name, tensor in encoding.items()}
 
-    def choice_logprob(self, inputs: dict[str, Tensor], choice: str) -> Tensor:
-        """Return the log-probability of the tokens of `choice` as continuation, float [N], in nats."""
-        ids = self.processor.tokenizer(choice, add_special_tokens=False)["input_ids"]
+    def choice_logprobs(self, inputs: dict[str, Tensor], choices: Sequence[str]) -> Tensor:
+        """Return the log-probability of each choice as continuation, float [N, choices], in nats.
+
+        It is that of all spellings of a choice that are one token. A choice without any counts as it is written.
+        """
+        spellings = [self.spelling_ids(choice) for choice in choices]
+        next_logprobs = self.model(**inputs, logits_to_keep=1).logits[:, -1].float().log_softmax(dim=-1)
+        columns = [
+            next_logprobs[:, ids].logsumexp(dim=1) if ids else self.continuation_logprob(inputs, choice)
+            for choice, ids in zip(choices, spellings, strict=True)
+        ]
+        return torch.stack(columns, dim=1)
+
+    def spelling_ids(self, choice: str) -> list[int]:
+        """Return the tokens that are a choice in lower or upper case or capitalized, with or without a space before."""
+        words = {spell(choice) for spell in (str, str.lower, str.upper, str.capitalize)}
+        encodings = [
+            self.processor.tokenizer(space + word, add_special_tokens=False)["input_ids"]
+            for word in sorted(words)
+            for space in ("", " ")
+        ]
+        return sorted({ids[0] for ids in encodings if len(ids) == 1})
+
+    def continuation_logprob(self, inputs: dict[str, Tensor], text: str) -> Tensor:
+        """Return the log-probability of the tokens of a text as continuation, float [N], in nats."""
+        ids = self.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
         rows = len(inputs["input_ids"])
-        choice_ids = torch.tensor([ids], device=self.model.device).expand(rows, -1)
-        extended_inputs = inputs | {"input_ids": torch.cat([inputs["input_ids"], choice_ids], dim=1)}
+        text_ids = torch.tensor([ids], device=self.model.device).expand(rows, -1)
+        extended_inputs = inputs | {"input_ids": torch.cat([inputs["input_ids"], text_ids], dim=1)}
         for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
             if name in inputs:
-                extension = torch.full_like(choice_ids, value, dtype=inputs[name].dtype)
+                extension = torch.full_like(text_ids, value, dtype=inputs[name].dtype)
                 extended_inputs[name] = torch.cat([inputs[name], extension], dim=1)
         logits = self.model(**extended_inputs, logits_to_keep=len(ids) + 1).logits[:, :-1].float()
-        return logits.log_softmax(dim=-1).gather(2, choice_ids[:, :, None]).sum(dim=(1, 2))
+        return logits.log_softmax(dim=-1).gather(2, text_ids[:, :, None]).sum(dim=(1, 2))
+
+
+def video_chat_template(processor: Any) -> str | None:
+    """Return the chat template with which a video is expanded as in training; None: the processor's own.
+
+    Qwen3-VL's templates put vision tokens around a video. Its processor puts them around each frame, and replaced those
+    of the template until version 5.10 of transformers; later ones keep both.
+    """
+    template = getattr(processor, "chat_template", None) or processor.tokenizer.chat_template
+    if not (hasattr(processor, "vision_start_token") and hasattr(processor, "replace_video_token")):
+        return None
+    video, start, end = processor.video_token, processor.vision_start_token, processor.vision_end_token
+    return template.replace(f"{start}{video}{end}", video) if isinstance(template, str) else None
 
 
 def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
@@ -119,6 +155,8 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
     if missing:
         raise CheckpointError(f"{folder}: {len(missing)} weights are missing, the first is {missing[0]}")
+    if hasattr(getattr(processor, "video_processor", None), "cap_pixels_per_frame"):
+        processor.video_processor.cap_pixels_per_frame = False  # later versions of the library would shrink frames
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
         raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model

@@ -48,22 +48,33 @@ def test_text_is_that_of_transformers_with_and_without_batching(folder: Path) ->
 
 
 def test_logprobs_equal_one_forward_pass_per_token(folder: Path) -> None:
-    """The words have one or several tokens."""
+    """The words have several tokens, or one; spellings of one token are summed."""
     chat = LocalChat(folder)
-    choices = ("yes", "no", "True", "7")
+    choices = ("yes", "no", "True", "percentages")
+    assert len(chat.spelling_ids("yes")) > 1 and not chat.spelling_ids("percentages")
     queries = [Query(parts=query.parts, choices=choices) for query in QUERIES]
     for query, answer in zip(queries, chat.ask(queries), strict=True):
         assert answer.logprobs is not None
         for word in choices:
-            inputs, total = chat.encode([query]), 0.0
-            for token in chat.processor.tokenizer(word, add_special_tokens=False)["input_ids"]:
-                with torch.inference_mode():
-                    row = chat.model(**inputs).logits[0, -1].log_softmax(dim=-1)
-                total += float(row[token])
-                inputs["input_ids"] = torch.cat([inputs["input_ids"], torch.tensor([[token]])], dim=1)
-                for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
-                    inputs[name] = torch.cat([inputs[name], torch.tensor([[value]])], dim=1)
-            assert answer.logprobs[word] == pytest.approx(total, abs=1e-4), word
+            expected = folded_logprob(chat, query, word)
+            assert answer.logprobs[word] == pytest.approx(expected, abs=1e-4), word
+
+
+@torch.inference_mode()
+def folded_logprob(chat: LocalChat, query: Query, word: str) -> float:
+    """Sum over all tokens of the vocabulary that spell the word; without any, one forward pass per token."""
+    inputs, total = chat.encode([query]), 0.0
+    row = chat.model(**inputs).logits[0, -1].log_softmax(dim=-1)
+    forms = {space + form for form in (word, word.lower(), word.upper(), word.capitalize()) for space in ("", " ")}
+    spellings = [token for token in range(len(chat.processor.tokenizer)) if chat.processor.decode([token]) in forms]
+    if spellings:
+        return float(row[spellings].logsumexp(dim=0))
+    for token in chat.processor.tokenizer(word, add_special_tokens=False)["input_ids"]:
+        total += float(chat.model(**inputs).logits[0, -1].log_softmax(dim=-1)[token])
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], torch.tensor([[token]])], dim=1)
+        for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
+            inputs[name] = torch.cat([inputs[name], torch.tensor([[value]])], dim=1)
+    return total
 
 
 def test_mixed_queries_are_answered_in_order(folder: Path) -> None:
