@@ -1,27 +1,29 @@
 """Parse answers (pure functions): a number, a choice, or None if the text has no valid one."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 
-PROGRESS_PATTERN = re.compile(r"<progress>\s*([+-]?\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE)
+PROGRESS_PATTERN = re.compile(r"<progress>\s*([+-]?\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE)
 ANSWER_PATTERN = re.compile(r"ANSWER:\s*\**\s*(\w+)", re.IGNORECASE)
 WORD_PATTERN = re.compile(r"[A-Za-z]+")
 PUNCTUATION = " \t\n.,:;!*_`'\""
-JSON_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}", re.DOTALL)
 
 
 def progress(text: str) -> float | None:
-    """Return the last `<progress>40%</progress>` as 0.4; None if it is missing or outside 0 to 100 %."""
-    return percent(PROGRESS_PATTERN, text)
+    """Return the last `<progress>40%</progress>` as 0.4; None if it is missing or no percentage."""
+    matches = PROGRESS_PATTERN.findall(text)
+    return percentage(matches[-1]) if matches else None
 
 
-def percent(pattern: re.Pattern[str], text: str, low: float = 0.0) -> float | None:
-    """Return the last number that the pattern's group matches, divided by 100; None if it is outside [low, 1]."""
-    matches = pattern.findall(text)
-    value = float(matches[-1]) / 100 if matches else math.nan
-    return value if low <= value <= 1 else None
+def percentage(number: str) -> float | None:
+    """Return a number with or without a percent sign, divided by 100; None if it is outside 0 to 100.
+
+    A decimal up to 1 without the sign has no value either: "0.4" may be a percentage or a share.
+    """
+    value = float(number.rstrip("% "))
+    is_ambiguous = 0 < value <= 1 and "." in number and not number.endswith("%")
+    return value / 100 if 0 <= value <= 100 and not is_ambiguous else None
 
 
 def answer(text: str, choices: Sequence[str]) -> str | None:
@@ -44,17 +46,6 @@ def match_choice(word: str, choices: Sequence[str]) -> str | None:
 def fold_choice(text: str) -> str:
     """Return a text without case, surrounding white space and punctuation, which " Yes." and "yes" share."""
     return text.strip(PUNCTUATION).casefold()
-
-
-def json_field(text: str, name: str) -> object | None:
-    """Return the value of a key in the last valid JSON object of a text; None if there is none."""
-    for json_text in reversed(JSON_OBJECT_PATTERN.findall(text)):
-        try:
-            value = json.loads(json_text)
-        except ValueError:
-            continue
-        return value.get(name)
-    return None
 
 
 def normalize_logprobs(logprobs: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.judges import prompts
+from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, ChatModel, ContentPart, Query
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.judges.questions import view_parts
@@ -17,7 +17,7 @@ from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16  # maximum number of frames per query; progress is interpolated between them
 FRAME_PROGRESS_PATTERN = re.compile(
-    r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE
+    r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE
 )
 OFFLINE_ONLY_MESSAGE = (
     "question=shuffled needs the complete video: it works with score and evaluate, but not as a reward, and an audit "
@@ -89,9 +89,9 @@ class ShuffledJudge:
         query = Query(parts=tuple(parts), system=prompts.SYSTEM_PROMPT, max_tokens=24 * len(frames))
         (answer,) = self.chat.ask([query])
         found = FRAME_PROGRESS_PATTERN.findall(answer.text or "")
-        by_number = {int(number): float(percentage) / 100 for number, percentage in found}
+        by_number = {int(number): parse.percentage(text) for number, text in found}
         numbered_rows = enumerate(order, start=1)
-        by_row = {int(row): by_number[n] for n, row in numbered_rows if 0 <= by_number.get(n, -1.0) <= 1}
+        by_row = {int(row): value for n, row in numbered_rows if (value := by_number.get(n)) is not None}
         if not by_row:
             self.failures[answer.failure or UNPARSABLE_ANSWER] += length - 1
             return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=False)

@@ -1,21 +1,18 @@
 """Large Reward Models: three LoRA adapters of one Qwen3-VL, whose answers are averaged."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.models.judges import parse
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import LocalChat
 from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
+from embodied_rm.models.released.answer_readers import read_comparison, read_completion, read_progress
 from embodied_rm.models.released.lora_adapters import AdapterSwitcher, read_adapter
 
 ADAPTER_NAMES = ("contrastive", "completion", "progress")
-COMPARISON_SCORES = {"ImageA": -1.0, "ImageB": 1.0}
-COMPLETED_PATTERN = re.compile(r'"task_completed"\s*:\s*"(yes|no)"', re.IGNORECASE)
 
 
 class LrmChat(LocalChat):
@@ -60,19 +57,8 @@ class LrmQuestion(CameraQuestion):
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         comparison_text, completion_text, progress_text = (answer.text or "" for answer in answers)
-        comparison = COMPARISON_SCORES.get(str(parse.json_field(comparison_text, "more_complete_image")))
-        completion_matches = COMPLETED_PATTERN.findall(completion_text)
-        progress = parse_unit_interval(parse.json_field(progress_text, "completion_progress"))
-        if comparison is None or not completion_matches or progress is None:
+        comparison, success = read_comparison(comparison_text), read_completion(completion_text)
+        progress = read_progress(progress_text)
+        if comparison is None or success is None or progress is None:
             return None
-        success = float(completion_matches[-1].lower() == "yes")
         return ParsedAnswer(((comparison + 1) / 2 + progress + success) / 3, success)
-
-
-def parse_unit_interval(value: object) -> float | None:
-    """Return a number in [0, 1], also from text; None for anything else."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        return None
-    return number if 0 <= number <= 1 else None

@@ -3,22 +3,20 @@
 It is a plain generative model (Qwen2.5-VL or Qwen3-VL), so an endpoint can serve it.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.models.judges import parse
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.frame_history import MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, interleave_images, ordered_views
 from embodied_rm.models.judges.released_prompts import ROBO_DOPAMINE_PROMPT
 from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse
+from embodied_rm.models.released.answer_readers import read_hop
 from embodied_rm.types import Frames
 
-SCORE_PATTERN = re.compile(r"<score>\s*([+-]?\d+(?:\.\d+)?)\s*%?")
 NUM_CAMERAS = 3  # Front, left wrist and right wrist. The first camera replaces missing ones, as in the authors' code.
 SUCCESS_THRESHOLD = 0.95  # minimum potential of success: 1 - delta of the paper
 PIXEL_LIMITS = (12_544, 76_800)  # minimum and maximum number of pixels per image in its training
@@ -40,7 +38,7 @@ class RoboDopamineQuestion(Question):
         return tuple(self._query(context, before) for before in self._anchors(context))
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        hops = [parse.percent(SCORE_PATTERN, answer.text or "", low=-1.0) for answer in answers]
+        hops = [read_hop(answer.text or "") for answer in answers]
         if None in hops:
             return None
         potentials = (context.potential, 0.0, GOAL_POTENTIAL)

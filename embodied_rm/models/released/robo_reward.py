@@ -4,19 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embodied_rm.models.judges import parse
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.questions import (
-    GRADE_CHOICES,
-    CameraQuestion,
-    ParsedAnswer,
-    choice_probabilities,
-    grade_to_answer,
-)
+from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer
 from embodied_rm.models.judges.released_prompts import ROBO_REWARD_PROMPT
+from embodied_rm.models.released.answer_readers import read_grade
 
-MAX_FRAMES = 16  # maximum number of frames per video, as in Large Reward Models; one second apart, as in its training
+MAX_FRAMES = 16  # maximum number of frames per video, as in Large Reward Models
 
 
 class RoboRewardQuestion(CameraQuestion):
@@ -33,4 +27,5 @@ class RoboRewardQuestion(CameraQuestion):
         return (Query(parts=(video, task), max_tokens=128),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        return grade_to_answer(choice_probabilities(answers[0], GRADE_CHOICES, parse.answer))
+        grade = read_grade(answers[0].text or "")
+        return None if grade is None else ParsedAnswer((grade - 1) / 4, float(grade == 5))

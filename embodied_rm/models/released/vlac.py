@@ -18,12 +18,12 @@ from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import WEIGHT_DTYPES
 from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
 from embodied_rm.models.load_pretrained import checkpoint_errors
+from embodied_rm.models.released.answer_readers import read_number
 from embodied_rm.models.released.internvl_weights import load_internvl
 from embodied_rm.types import Frames
 
 IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE_TOKEN = "<IMG_CONTEXT>"
-NUMBER_PATTERN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)")
 DONE_THRESHOLD = 0.9  # minimum "done" output of a success, as in the authors' code
 FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0  # constants of `apply_change`
 
@@ -100,7 +100,7 @@ class VlacQuestion(CameraQuestion):
         return tuple(Query(parts=tuple(p), system=prompts.VLAC_SYSTEM_PROMPT, max_tokens=16) for p in part_groups)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        change, done = (_parse_number(answer.text or "") for answer in answers)
+        change, done = (read_number(answer.text or "") for answer in answers)
         if change is None or done is None or not -100 <= change <= 100 or not 0 <= done <= 1:
             return None
         return ParsedAnswer(apply_change(100 * context.potential, change) / 100, done if done > DONE_THRESHOLD else 0.0)
@@ -176,8 +176,3 @@ def _read_eos_token_ids(path: Path) -> tuple[int, ...]:
     with checkpoint_errors(f"{path}: no valid eos_token_id"):
         eos_token_id = json.loads(path.read_text())["eos_token_id"]
         return tuple(map(int, eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]))
-
-
-def _parse_number(text: str) -> float | None:
-    match = NUMBER_PATTERN.match(text)
-    return None if match is None else float(match[1])

@@ -22,6 +22,14 @@ from embodied_rm.models.judges import parse
         ("<progress>half</progress>", None),
         ("40%", None),
         ("", None),
+        ("<progress>0.4</progress>", None),
+        ("<progress>1.0</progress>", None),
+        ("<progress>0.4%</progress>", 0.004),
+        ("<progress>0</progress>", 0.0),
+        ("<progress>0.0</progress>", 0.0),
+        ("<progress>1</progress>", 0.01),
+        ("<progress>62.5</progress>", 0.625),
+        ("<progress>40%</progress> or <progress>0.4</progress>", None),
     ],
 )
 def test_progress_is_the_last_tagged_percentage(text: str, value: float | None) -> None:
@@ -46,20 +54,6 @@ def test_first_word_is_the_choice(text: str, word: str | None) -> None:
 )
 def test_grade_follows_the_last_answer_tag(text: str, grade: str | None) -> None:
     assert parse.answer(text, ("1", "2", "3", "4", "5")) == grade
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('I think {"more": "B"} so', "B"),
-        ('{"more": "A"} or rather {"more": "B"}', "B"),
-        ('{"more": "A"} {broken', "A"),
-        ('{"less": 1}', None),
-        ("nothing", None),
-    ],
-)
-def test_json_field_is_read_from_the_last_object(text: str, value: object) -> None:
-    assert parse.json_field(text, "more") == value
 
 
 @given(st.dictionaries(st.sampled_from("ABCDE"), st.floats(-800, 0), min_size=1))
