@@ -44,13 +44,17 @@ class FrameHistory:
             frames, stride = frames[::2], 2 * stride
         return replace(extended, frames=frames, stride=stride)
 
-    def sample_evenly(self, current: MultiViewFrame, max_frames: int) -> list[MultiViewFrame]:
+    def sample_evenly(
+        self, current: MultiViewFrame, max_frames: int, *, truncate: bool = False
+    ) -> list[MultiViewFrame]:
         """Return up to `max_frames` frames, evenly spaced from the first frame to `current`, both included.
 
-        `current` follows the last appended one. For every target time the nearest stored frame, without repetitions.
+        `current` follows the last appended one. Target times are rounded, or truncated. For each the nearest stored
+        frame, without repetitions.
         """
         count = min(max_frames, self.length + 1)
         frame_indices = np.append(np.arange(len(self.frames)) * self.stride, self.length)
-        target_indices = np.linspace(0, self.length, count).round()
+        times = np.linspace(0, self.length, count)
+        target_indices = np.trunc(times) if truncate else times.round()
         nearest = np.abs(frame_indices[None] - target_indices[:, None]).argmin(axis=1)
         return [(*self.frames, current)[i] for i in np.unique(nearest)]

@@ -14,7 +14,7 @@ from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.reward_model import RewardState, RowIndices
 from embodied_rm.types import Array
 
-CONTEXT_FIELDS = ("instruction", "view_names", "potential", "success")
+CONTEXT_FIELDS = ("instruction", "view_names", "potential", "success", "num_scores")
 HISTORY_FIELDS = ("capacity", "stride", "length")
 """Fields of `EpisodeContext` and `FrameHistory` that are stored as JSON."""
 
@@ -30,12 +30,14 @@ class EpisodeContext:
     previous: MultiViewFrame  # the last scored frame
     current: MultiViewFrame
     goal: MultiViewFrame | None = None
-    potential: float = 0.0  # potential of the last scored frame, in [0, 1]
+    potential: float = 0.0  # potential of the last scored frame; outputs clip it to [0, 1]
     success: float = 0.0  # probability of success at the last scored frame
+    num_scores: int = 0  # number of scored frames so far
 
     def with_score(self, potential: float, success: float) -> EpisodeContext:
         """Return the context after the current frame was scored."""
-        return replace(self, potential=potential, success=success, previous=self.current)
+        scores = self.num_scores + 1
+        return replace(self, potential=potential, success=success, previous=self.current, num_scores=scores)
 
     def advance(self, frame: MultiViewFrame) -> EpisodeContext:
         """Return the context of the next timestep. The episode starts at its first visible frame."""
@@ -67,7 +69,7 @@ class JudgeState:
 
     def potential(self) -> Array:
         """Return the potential of the last scored frames, float32 [N]."""
-        return np.array([context.potential for context in self.contexts], np.float32)
+        return np.clip(np.array([context.potential for context in self.contexts], np.float32), 0, 1)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the images and metadata of every row."""

@@ -1,5 +1,6 @@
 """`LocalChat`: a generative vision-language model of `transformers` in this process, loaded from a folder."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,14 @@ class LocalChat(BatchedChat):
     ) -> None:
         """Load the model, its processor and its tokenizer; all weights are safetensors.
 
-        `pixel_limits`: minimum and maximum number of pixels per image; None: the processor's own. `batch_size`:
+        `pixel_limits`: minimum and maximum number of pixels per image, where the folder names none. `batch_size`:
         queries per forward pass. `CheckpointError` if the folder does not hold such a model.
         """
         self.folder, self.batch_size = folder, batch_size
         self.processor: Any
         self.model: Any
         self.processor, self.model = load_processor_and_model(folder, dtype, attn_implementation)
-        if pixel_limits is not None:
+        if pixel_limits is not None and not has_pixel_limits(folder):
             self.processor.image_processor.size = {"shortest_edge": pixel_limits[0], "longest_edge": pixel_limits[1]}
         self.model.to(device).eval()
 
@@ -150,13 +151,31 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
         raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
     problem = "cannot be loaded as a vision-language model"
     options: dict[str, Any] = {"dtype": WEIGHT_DTYPES[dtype], "attn_implementation": attn_implementation}
-    with checkpoint_errors(f"{folder}: {problem}"):
-        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    processor = load_processor(folder, problem)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
     if missing:
         raise CheckpointError(f"{folder}: {len(missing)} weights are missing, the first is {missing[0]}")
-    if hasattr(getattr(processor, "video_processor", None), "cap_pixels_per_frame"):
-        processor.video_processor.cap_pixels_per_frame = False  # later versions of the library would shrink frames
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
         raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model
+
+
+def load_processor(folder: Path, problem: str) -> Any:
+    """Load the processor of a folder; `CheckpointError` with the problem if it cannot be loaded."""
+    with checkpoint_errors(f"{folder}: {problem}"):
+        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if hasattr(getattr(processor, "video_processor", None), "cap_pixels_per_frame"):
+        processor.video_processor.cap_pixels_per_frame = False  # later versions of the library would shrink frames
+    return processor
+
+
+def has_pixel_limits(folder: Path) -> bool:
+    """Return whether a folder names the number of pixels of its images."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if (folder / name).is_file():
+            with checkpoint_errors(f"{folder / name}: not the configuration of a processor"):
+                config = json.loads((folder / name).read_text())
+                config = config.get("image_processor") or config
+            if "min_pixels" in config or "shortest_edge" in (config.get("size") or {}):
+                return True
+    return False

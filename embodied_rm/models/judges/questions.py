@@ -23,7 +23,7 @@ UNKNOWN_SUCCESS = math.nan  # success probability of a question that does not as
 class ParsedAnswer(NamedTuple):
     """Values parsed from the answers of one timestep."""
 
-    potential: float  # in [0, 1]
+    potential: float  # in [0, 1], or beyond where a recursion of the model's authors leads there
     success: float = UNKNOWN_SUCCESS  # probability that the task is done
 
 
@@ -96,9 +96,16 @@ def interleave_images(
     return [part for part in parts if not isinstance(part, str) or part]
 
 
-def camera_videos(context: EpisodeContext, max_frames: int) -> list[list[Frames]]:
-    """Return per visible camera up to `max_frames` images of the video so far, evenly spaced, the current one last."""
-    frames = [frame.by_view(context.view_names) for frame in context.history.sample_evenly(context.current, max_frames)]
+def camera_videos(
+    context: EpisodeContext, max_frames: int, *, truncate: bool = False, num_frames: int = 0
+) -> list[list[Frames]]:
+    """Return per visible camera up to `max_frames` images of the video so far, evenly spaced, the current one last.
+
+    `truncate`: see `FrameHistory.sample_evenly`. `num_frames`: a shorter video repeats its last image up to it.
+    """
+    sampled = context.history.sample_evenly(context.current, max_frames, truncate=truncate)
+    sampled += sampled[-1:] * (num_frames - len(sampled))
+    frames = [frame.by_view(context.view_names) for frame in sampled]
     return [[views[name] for views in frames if name in views] for name in context.current.by_view(context.view_names)]
 
 

@@ -95,7 +95,8 @@ class VlmJudge:
         (last,), scores = state.contexts, []
         for candidate, answers in zip(candidates, self._ask_visible(candidates, visible), strict=True):
             previous = last.previous if last.first.visible.any() else candidate.previous
-            context = replace(candidate, previous=previous, potential=last.potential, success=last.success)
+            scored = {name: getattr(last, name) for name in ("potential", "success", "num_scores")}
+            context = replace(candidate, previous=previous, **scored)
             if answers and self.question.uses_previous_frame and previous is not candidate.previous:
                 (answers,) = self._ask_visible([context], [True])
             scores.append(self._parse_answers(context, answers))
@@ -160,6 +161,6 @@ def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame |
 
 def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
     """Convert scores to a prediction. The uncertainty of a judge is 0."""
-    progress = np.array([score.context.potential for score in scores], np.float32)
+    progress = np.clip(np.array([score.context.potential for score in scores], np.float32), 0, 1)
     success = np.array([score.context.success for score in scores], np.float32)
     return make_plain_output(progress, np.array([score.valid for score in scores], bool), success)

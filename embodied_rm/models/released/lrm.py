@@ -7,12 +7,14 @@ from typing import Any
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.local import LocalChat
+from embodied_rm.models.judges.local import LocalChat, load_processor
 from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
 from embodied_rm.models.released.answer_readers import read_comparison, read_completion, read_progress
 from embodied_rm.models.released.lora_adapters import AdapterSwitcher, read_adapter
 
 ADAPTER_NAMES = ("contrastive", "completion", "progress")
+PROCESSOR_ADAPTER_NAME = "progress"  # adapter whose processor is used, if it has one, as in the authors' code
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 class LrmChat(LocalChat):
@@ -21,6 +23,9 @@ class LrmChat(LocalChat):
     def __init__(self, folder: Path, base_model: Path, **kwargs: Any) -> None:
         """Load the base model and one adapter per folder in `folder`; `CheckpointError` if a file is invalid."""
         super().__init__(base_model, **kwargs)
+        adapter_folder = folder / PROCESSOR_ADAPTER_NAME
+        if any((adapter_folder / name).is_file() for name in PROCESSOR_FILES):
+            self.processor = load_processor(adapter_folder, "its processor cannot be loaded")
         self._adapters = AdapterSwitcher(
             self.model, {adapter: read_adapter(folder / adapter) for adapter in ADAPTER_NAMES}
         )

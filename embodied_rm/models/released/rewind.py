@@ -23,6 +23,7 @@ NUM_FRAMES = 16  # Frames per video. A longer video is subsampled evenly, a shor
 IMAGE_EMBED_DIM, TEXT_EMBED_DIM, HIDDEN_DIM = 768, 384, 512
 """Dimensions of the embeddings of an image and an instruction, and of the hidden states."""
 CROP_SIZE_PX = 224  # height and width of the images of its vision model
+INTERPOLATION_OFFSET = 0.1  # patches that DINOv2's authors add to the size, against rounding errors
 MAX_TEXT_TOKENS = 128  # maximum number of tokens of an instruction
 VISION_MODEL_DIR, TEXT_MODEL_DIR = "dinov2", "minilm"
 """Folders in `base_model` with facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2."""
@@ -65,7 +66,9 @@ class RewindChat:
         self._device = device
         self.net = load_net(folder).to(device).eval()
         vision_dir, text_dir = base_model / VISION_MODEL_DIR, base_model / TEXT_MODEL_DIR
-        self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM).to(device).eval()
+        self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM)
+        interpolate_position_embeddings(self.vision_model)
+        self.vision_model.to(device).eval()
         self.text_model = _load_encoder(text_dir, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
         try:
             self.tokenizer = Tokenizer.from_file(str(text_dir / "tokenizer.json"))
@@ -111,9 +114,8 @@ class RewindQuestion(Question):
     history_capacity = 64
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        videos = camera_videos(context, NUM_FRAMES)
-        padded_videos = ([*video, *video[-1:] * (NUM_FRAMES - len(video))] for video in videos)
-        return tuple(Query(parts=(context.instruction, *video)) for video in padded_videos)
+        videos = camera_videos(context, NUM_FRAMES, truncate=True, num_frames=NUM_FRAMES)
+        return tuple(Query(parts=(context.instruction, *video)) for video in videos)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         return ParsedAnswer(mean_head_output(answers, "progress"))
@@ -132,6 +134,23 @@ def center_crop(frame: Frames) -> Tensor:
         height, width = image.shape[2:]
     top, left = round((height - CROP_SIZE_PX) / 2), round((width - CROP_SIZE_PX) / 2)
     return image[0, :, top : top + CROP_SIZE_PX, left : left + CROP_SIZE_PX] / 127.5 - 1
+
+
+def interpolate_position_embeddings(model: Any) -> None:
+    """Interpolate the position embeddings of a DINOv2 to the size of the crops, as its authors do.
+
+    They scale by (patches + 0.1) / patches of training; `transformers` scales to the number of patches, which shifts
+    the embeddings of an image by about a percent.
+    """
+    table = model.embeddings.position_embeddings.data
+    num_trained, num_patches = round((table.shape[1] - 1) ** 0.5), CROP_SIZE_PX // model.config.patch_size
+    if num_trained == num_patches:
+        return
+    grid = table[:, 1:].reshape(1, num_trained, num_trained, -1).permute(0, 3, 1, 2).float()
+    scale = (num_patches + INTERPOLATION_OFFSET) / num_trained
+    scaled = nn.functional.interpolate(grid, scale_factor=(scale, scale), mode="bicubic")
+    patches = scaled.permute(0, 2, 3, 1).reshape(1, num_patches**2, -1).to(table.dtype)
+    model.embeddings.position_embeddings = nn.Parameter(torch.cat([table[:, :1], patches], dim=1))
 
 
 def load_net(folder: Path) -> RewindNet:

@@ -13,7 +13,7 @@ from embodied_rm.models.judges.frame_history import MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, interleave_images, ordered_views
 from embodied_rm.models.judges.released_prompts import ROBO_DOPAMINE_PROMPT
-from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse
+from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse_mean
 from embodied_rm.models.released.answer_readers import read_hop
 from embodied_rm.types import Frames
 
@@ -47,7 +47,9 @@ class RoboDopamineQuestion(Question):
             for name, anchor, hop in zip(PERSPECTIVES, potentials, hops, strict=False)
             if hop is not None
         }
-        potential = float(fuse("mean", context.potential, perspectives))
+        if context.num_scores == 0:  # as in the authors' recursion, which a negative first hop takes below 0
+            perspectives["incremental"] = np.asarray(hops[0], np.float32)
+        potential = float(fuse_mean(perspectives))
         return ParsedAnswer(potential, float(potential >= SUCCESS_THRESHOLD))
 
     def _anchors(self, context: EpisodeContext) -> list[list[Frames]]:

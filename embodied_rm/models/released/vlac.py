@@ -23,7 +23,7 @@ from embodied_rm.models.released.internvl_weights import load_internvl
 from embodied_rm.types import Frames
 
 IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-IMAGE_TOKEN = "<IMG_CONTEXT>"
+IMAGE_TOKEN, TURN_END_TOKEN = "<IMG_CONTEXT>", "<|im_end|>"
 DONE_THRESHOLD = 0.9  # minimum "done" output of a success, as in the authors' code
 FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0  # constants of `apply_change`
 
@@ -46,7 +46,9 @@ class VlacChat(BatchedChat):
         image_token_id = self.tokenizer.special_tokens[IMAGE_TOKEN]
         self.model: Any = load_internvl(folder, image_token_id, WEIGHT_DTYPES[dtype], attn_implementation)
         self.model.to(device).eval()
-        self._eos_token_ids = _read_eos_token_ids(folder / "generation_config.json")
+        self._eos_token_ids = _read_eos_token_ids(
+            folder / "generation_config.json", self.tokenizer.special_tokens[TURN_END_TOKEN]
+        )
 
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
@@ -166,13 +168,17 @@ def _read_special_tokens(folder: Path) -> dict[str, int]:
     with checkpoint_errors(f"{path}: does not list its tokens"):
         entries = json.loads(path.read_text())["added_tokens_decoder"]
         special = {str(entry["content"]): int(token_id) for token_id, entry in entries.items()}
-    missing = [name for name in (IMAGE_TOKEN, "<img>", "</img>", "<|im_start|>", "<|im_end|>") if name not in special]
+    missing = [name for name in (IMAGE_TOKEN, "<img>", "</img>", "<|im_start|>", TURN_END_TOKEN) if name not in special]
     if missing:
         raise CheckpointError(f"{path}: the token {missing[0]} is missing")
     return special
 
 
-def _read_eos_token_ids(path: Path) -> tuple[int, ...]:
+def _read_eos_token_ids(path: Path, turn_end_id: int) -> tuple[int, ...]:
+    """Return the tokens that end an answer: those of the file, else the one that ends a turn of the conversation."""
+    if not path.is_file():
+        return (turn_end_id,)
     with checkpoint_errors(f"{path}: no valid eos_token_id"):
-        eos_token_id = json.loads(path.read_text())["eos_token_id"]
-        return tuple(map(int, eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]))
+        eos_token_id = json.loads(path.read_text()).get("eos_token_id")
+        eos_token_ids = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+        return (turn_end_id,) if eos_token_id is None else tuple(map(int, eos_token_ids))
