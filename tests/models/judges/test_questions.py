@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from models.judges.scripted import images, ramp
 
 from embodied_rm.models.judges.chat import Answer
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.judge_config import JUDGE_TYPES, SHUFFLED_QUESTION
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import CLOSER_HOP, LOGPROB_QUESTIONS, TEXT_QUESTIONS, interleave_images
 
@@ -99,3 +101,9 @@ def test_template_is_filled_with_images_in_order() -> None:
     parts = interleave_images("<image> first, then\n<image>", "x", frames)
     assert [part if isinstance(part, str) else int(part[0, 0, 0]) for part in parts] == [0, " first, then\n", 1]
     assert interleave_images(" a <image> {instruction} ", "<image>", frames[:1], strip=True)[0] == "a"
+
+
+@pytest.mark.parametrize("name", [*TEXT_QUESTIONS, *LOGPROB_QUESTIONS, SHUFFLED_QUESTION, *JUDGE_TYPES])
+def test_names_are_strings_on_the_command_line(name: str) -> None:
+    """Hydra would make a boolean of `true`, and a number of `1`."""
+    assert OverridesParser.create().parse_override(f"judge.question={name}").value() == name
