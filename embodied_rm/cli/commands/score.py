@@ -37,6 +37,7 @@ from embodied_rm.report import EpisodePanel, Report, write_report
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
 from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, plot_series, read_episodes_for, score_corpus
 from embodied_rm.score.score_config import RESUME_IGNORED_KEYS
+from embodied_rm.score.write_back import check_writable, write_back
 
 MAX_OOD_RATE = 0.5  # fraction of frames out of distribution from which `score` warns
 
@@ -52,6 +53,7 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
     report_episodes: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     rerun: bool = False
+    write_back: bool = False
     features: FeatureMap = field(default_factory=FeatureMap)
 
     @property
@@ -64,6 +66,8 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
         self.check_demonstration_keys(in_context=self.in_context)
         if self.in_context and self.goal_images:
             raise UserError("a demonstration as the model takes no goal image: leave out goal_images=")
+        if self.write_back:
+            check_writable(self.data)
         if self.rerun and find_spec("rerun") is None:
             raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 
@@ -88,6 +92,9 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     label = model_name(config)
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {label}", episodes=panels)
     write_report(run.file_path("report.html"), report)
+    if config.write_back:
+        model = {"name": model_name(config), "sha256": settings["model"]}
+        reporter.log(f"written beside the dataset: {', '.join(map(str, write_back(run.path, config.data, model)))}")
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
     warn_of_unfamiliar_images(metrics.get("ood_rate", 0.0), config, reporter)
     reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
