@@ -18,6 +18,7 @@ Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 Frames = npt.NDArray[np.uint8]
+SUBGOAL_SEPARATOR = "; then "  # text between two subgoals of an instruction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,13 @@ from embodied_rm.experiments.report_parts import select_diverse_rows
 from embodied_rm.labels.subtasks import goal_of, task_of
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR
 from embodied_rm.paths import DATASET_DIR, resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.training import CHECKPOINT_DIR
 from embodied_rm.training.adaptation import AdaptConfig, adapt
 from embodied_rm.training.augment import AugmentConfig
-from embodied_rm.types import Episode
+from embodied_rm.types import SUBGOAL_SEPARATOR, Episode
 from embodied_sim.holdout import Holdout
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from embodied_rm.models.reward_model import (
     first_outputs,
     reference_argument,
 )
-from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
-from embodied_rm.types import Episode, IntArray, RewardOutput, Views
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.types import SUBGOAL_SEPARATOR, Episode, IntArray, RewardOutput, Views
 
 MAX_BATCH_EPISODES = 64  # episodes that are scored in parallel
 

@@ -17,9 +17,8 @@ from embodied_rm.models.reward_model import (
     reference_argument,
 )
 from embodied_rm.models.subgoal_state import SubgoalState, object_array
-from embodied_rm.types import IntArray, RewardOutput, Views
+from embodied_rm.types import SUBGOAL_SEPARATOR, IntArray, RewardOutput, Views
 
-SUBGOAL_SEPARATOR = "; then "  # text between two subgoals of an instruction
 UNDONE_THRESHOLD = 0.5
 """Progress below which a completed subgoal counts as undone, unless success is predicted at that frame."""
 STARTED_THRESHOLD = 0.05  # progress from which a subgoal counts as started, whatever happens to the previous one

@@ -235,13 +235,6 @@ def test_third_party_datasets_have_no_success_and_no_subtasks(episodes, tmp_path
         assert_equal(actual, replace(expected, **unknown_fields))
 
 
-def test_third_party_subtask_columns_are_ignored(episodes, tmp_path):
-    path = write(tmp_path / "data", episodes)
-    episodes_path = path / "meta/episodes/chunk-000/file-000.parquet"
-    pq.write_table(pq.read_table(episodes_path).drop_columns(["success"]), episodes_path)
-    assert [meta.subtasks for meta in LeRobotDataset(path).meta] == [()] * len(episodes)
-
-
 def test_existing_folder_is_rejected(folder, tmp_path):
     (tmp_path / "existing").mkdir()
     for path in (folder, tmp_path / "existing"):

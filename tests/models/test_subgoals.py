@@ -15,8 +15,8 @@ from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import Capabilities, RewardModel, RewardState
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
-from embodied_rm.types import Episode, RewardOutput, Views
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.types import SUBGOAL_SEPARATOR, Episode, RewardOutput, Views
 
 PATIENCE = 3
 GOAL = 200

@@ -15,6 +15,7 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot import v21, v30
 from embodied_rm.data.lerobot.check import check_files, check_totals
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
+from embodied_rm.data.lerobot.frame_columns import add_frame_annotations
 from embodied_rm.data.lerobot.parquet import read_parquet
 from embodied_rm.data.source import EpisodeColumns, ImageSize, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
@@ -47,10 +48,12 @@ class LeRobotDataset(BaseDataset):
         issues += total_issues
         unique_rows = list({row.index: row for row in rows}.values())
         self._offsets, file_issues = check_files(self.path, info, feature_keys, unique_rows, num_tasks, self._decoder)
-        self.issues: tuple[DataIssue, ...] = (*issues, *file_issues)
-        excluded = set(affected_episodes(self.issues))
-        self._rows = [row for row in rows if row.meta.name not in excluded]
-        check_not_empty(self.path, self._rows, self.issues)
+        excluded = set(affected_episodes((*issues, *file_issues)))
+        readable = [row for row in rows if row.meta.name not in excluded]
+        check_not_empty(self.path, readable, (*issues, *file_issues))
+        first_rows = {index: offset.file_row for index, offset in self._offsets.items()}
+        self._rows, unread = add_frame_annotations(self.path, self._features, readable, first_rows)
+        self.issues: tuple[DataIssue, ...] = (*issues, *file_issues, *unread)
         self._state_columns = resolve_columns(feature_map.state, fmt.STATE_KEY, self._features, self.path)
         self._action_columns = resolve_columns(feature_map.action, fmt.ACTION_KEY, self._features, self.path)
         self.views = tuple(feature_keys)
