@@ -84,6 +84,49 @@ def test_robomimic(lift):
         assert np.array_equal(source.episode(1).state[:, 3:7], stored.astype(np.float32))
 
 
+def test_rewards_that_are_0_everywhere_leave_success_unknown(lift):
+    """Recorders of human demonstrations write such rewards."""
+    with h5py.File(lift, "a") as file:
+        for demo in file["data"].values():
+            demo["rewards"][:] = 0
+    source = open_dataset(lift)
+    assert [meta.success for meta in source.meta] == [None] * 3
+    assert [issue.message for issue in source.issues] == [
+        "every reward is 0, so the success of its episodes is unknown"
+    ]
+
+
+def test_dense_rewards_leave_success_unknown(lift):
+    with h5py.File(lift, "a") as file:
+        for demo in file["data"].values():
+            demo["rewards"][:] = np.linspace(0, 1, LENGTH)
+    source = open_dataset(lift)
+    assert [meta.success for meta in source.meta] == [None] * 3 and source.issues == ()
+
+
+@pytest.mark.parametrize("key", ["lang", "language_instruction", "instruction"])
+@pytest.mark.parametrize("in_file", [None, "do something"])
+def test_each_demonstration_has_its_own_instruction(tmp_path, key, in_file):
+    path = write_robomimic(tmp_path / "kitchen.hdf5", in_file)
+    with h5py.File(path, "a") as file:
+        for name, demo in file["data"].items():
+            demo.attrs["ep_meta"] = json.dumps({"layout_id": 3, key: f"open drawer {name}"})
+    expected = ["open drawer demo_0", "open drawer demo_2", "open drawer demo_10"]
+    assert [meta.instruction for meta in open_dataset(path).meta] == expected
+    assert open_dataset(path, "go").meta[0].instruction == "go"
+
+
+def test_an_instruction_among_the_attributes_is_read(tmp_path):
+    path = write_robomimic(tmp_path / "attributes.hdf5", None)
+    with h5py.File(path, "a") as file:
+        file["data/demo_0"].attrs["language_instruction"] = "lift it"
+    source = open_dataset(path)
+    assert [meta.instruction for meta in source.meta] == ["lift it"]
+    assert {"demo_2 contains no instruction", "demo_10 contains no instruction"} == {
+        issue.message.split(";")[0] for issue in source.issues
+    }
+
+
 def test_feature_map(lift):
     names = FeatureMap(views={"robot0_eye_in_hand": "wrist"}, state=("obs/robot0_eef_pos", "states"), fps=10)
     source = open_dataset(lift, feature_map=names)

@@ -1,11 +1,12 @@
 """Layout of robomimic, robosuite, MimicGen and LIBERO: `data/<demo>` with `obs/<camera>_image` and `actions`.
 
-Source: robomimic documentation, "Dataset structure". Only LIBERO stores the instruction (`problem_info`). Success is
-known where every step has a reward of 0 or 1: it is the last reward.
+Source: robomimic documentation, "Dataset structure". LIBERO stores one instruction per file (`problem_info`), RoboCasa
+one per demonstration (`ep_meta`). Success is known where every step has a reward of 0 or 1: it is the last reward.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_q
 """Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
 IMAGE_SUFFIXES = ("_image", "_rgb")
+INSTRUCTION_KEYS = ("lang", "language_instruction", "language", "instruction", "task_description")
+"""Keys of an instruction in `ep_meta` of a demonstration, or among its attributes."""
 
 
 def open_robomimic(
@@ -37,17 +40,27 @@ def open_robomimic(
         try:
             tree = reader.read_tree(path)
             demos = _demo_names(tree, path)
-            demo_instruction, fps = _read_instruction(tree, path, instruction), _read_fps(tree, path, feature_map)
+            file_instruction, fps = instruction or _file_instruction(tree), _read_fps(tree, path, feature_map)
+            if not (file_instruction or any(_demo_instruction(tree, demo) for demo in demos)):
+                raise DataError(f"{path}: contains no instruction; set instruction=")
         except DataError as error:
             issues.append(DataIssue.from_error(error, (path.stem,), path))
             continue
         for demo in demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
+                demo_instruction = instruction or _demo_instruction(tree, demo) or file_instruction
+                if not demo_instruction:
+                    raise DataError(f"{path}: {demo} contains no instruction; set instruction=")
                 entries[index] = _build_episode(reader, path, tree, demo, name, demo_instruction, fps, feature_map)
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
             index += 1
+    if entries and all(entry.meta.success is False for entry in entries.values()):
+        # Recorders of human demonstrations write rewards and never set them.
+        entries = {index: replace(entry, meta=replace(entry.meta, success=None)) for index, entry in entries.items()}
+        message = "every reward is 0, so the success of its episodes is unknown"
+        issues.append(DataIssue(file=dataset_path, message=message, episodes=()))
     return Hdf5Dataset(dataset_path, reader, entries, issues)
 
 
@@ -59,18 +72,24 @@ def _demo_names(tree: Hdf5Tree, path: Path) -> list[str]:
     return sorted(names, key=lambda name: (len(name), name))  # demo_2 before demo_10
 
 
-def _read_instruction(tree: Hdf5Tree, path: Path, instruction: str | None) -> str:
-    stored = _read_json_attribute(tree, "problem_info").get("language_instruction")
+def _file_instruction(tree: Hdf5Tree) -> str | None:
+    """Return the instruction of all demonstrations of a file, or None."""
+    stored = _read_json_attribute(tree, DATA_GROUP, "problem_info").get("language_instruction")
     if isinstance(stored, list):
         stored = " ".join(map(str, stored))
-    text = instruction or stored
-    if not isinstance(text, str) or not text:
-        raise DataError(f"{path}: contains no instruction; set instruction=")
-    return text.strip('"')
+    return stored.strip('"') if isinstance(stored, str) else None
+
+
+def _demo_instruction(tree: Hdf5Tree, demo: str) -> str | None:
+    """Return the instruction of one demonstration, or None."""
+    group = f"{DATA_GROUP}/{demo}"
+    attributes = {**tree.attributes.get(group, {}), **_read_json_attribute(tree, group, "ep_meta")}
+    texts = (attributes.get(key) for key in INSTRUCTION_KEYS)
+    return next((text for text in texts if isinstance(text, str) and text), None)
 
 
 def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
-    kwargs = _read_json_attribute(tree, "env_args").get("env_kwargs")
+    kwargs = _read_json_attribute(tree, DATA_GROUP, "env_args").get("env_kwargs")
     stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     fps = feature_map.fps or stored
     if not isinstance(fps, int | float) or not fps > 0:
@@ -78,10 +97,10 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
     return float(fps)
 
 
-def _read_json_attribute(tree: Hdf5Tree, attribute: str) -> dict[str, Any]:
-    """Return a JSON attribute of the group of demonstrations; {} if it is missing or not an object."""
+def _read_json_attribute(tree: Hdf5Tree, group: str, attribute: str) -> dict[str, Any]:
+    """Return a JSON attribute of a group; {} if it is missing or not an object."""
     try:
-        content = json.loads(tree.attributes.get(DATA_GROUP, {}).get(attribute, "{}"))
+        content = json.loads(tree.attributes.get(group, {}).get(attribute, "{}"))
     except (ValueError, TypeError):
         return {}
     return content if isinstance(content, dict) else {}
