@@ -16,13 +16,37 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(value: Any) -> Array:
-    """Return an array on the host; a tensor is copied from its device."""
-    return value.detach().cpu().numpy() if is_tensor(value) else np.asarray(value)
+    """Return an array on the host, from any device. Floating-point tensors become double: NumPy has no bfloat16."""
+    if not is_tensor(value):
+        return np.asarray(value)
+    detached = value.detach()
+    return (detached.double() if detached.is_floating_point() else detached).cpu().numpy()
+
+
+def rows_of(value: Any, num_rows: int, name: str) -> Array:
+    """Return an array or tensor [N] or [N, 1] as an array [N] on the host; `ValueError` for another shape."""
+    array = to_numpy(value)
+    if array.shape not in ((num_rows,), (num_rows, 1)):
+        raise ValueError(f"{name} must have the shape [{num_rows}], got {list(array.shape)}")
+    return array.reshape(num_rows)
 
 
 def like(example: Any, values: Array) -> Any:
-    """Return values as the kind of array that the example is: a tensor on its device with its dtype, or as they are."""
-    return example.new_tensor(values) if is_tensor(example) else values
+    """Return values [N] in the shape of the example, and as a tensor on its device if it is one.
+
+    Numbers have the floating-point type of the example, or float32; flags stay flags.
+    """
+    shaped = values.reshape(np.shape(example) if not is_tensor(example) else tuple(example.shape))
+    if not is_tensor(example):
+        return shaped
+    if values.dtype == np.bool_:
+        return example.bool().new_tensor(shaped)
+    return (example if example.is_floating_point() else example.float()).new_tensor(shaped)
+
+
+def like_rows(example: Any, values: Array) -> Any:
+    """Return values [N] as a tensor on the device of the example if it is one, else as they are."""
+    return like(example.reshape(-1), values) if is_tensor(example) else values
 
 
 def stack_rows(rows: Sequence[Any]) -> Any:

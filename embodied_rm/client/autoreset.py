@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
+import gymnasium as gym
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import Autoreset
 
 MODES = {mode.value.casefold(): mode for mode in AutoresetMode}
 """Spelling without case and separators -> mode."""
 FINAL_OBSERVATION_KEYS = ("final_obs", "final_observation")
 """Keys of the infos of observations before a reset: of Gymnasium >= 1.0, and of older and of torch environments."""
+FINAL_INFO_KEY = "final_info"
 
 
 def read_autoreset_mode(env: Any, declared: Optional[Union[str, AutoresetMode]]) -> AutoresetMode:
@@ -45,11 +48,24 @@ def final_observation_key(infos: Mapping[str, Any]) -> Optional[str]:
     return next((key for key in FINAL_OBSERVATION_KEYS if key in infos), None)
 
 
-def check_no_final_observations(infos: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if an environment that declares NEXT_STEP resets in the step that ends an episode."""
-    key = final_observation_key(infos)
+def check_no_final_observations(mode: AutoresetMode, infos: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if an environment of another mode seems to reset in the step that ends an episode."""
+    key = next((key for key in (*FINAL_OBSERVATION_KEYS, FINAL_INFO_KEY) if key in infos), None)
     if key is not None:
         raise ValueError(
-            f"the environment declares NEXT_STEP, and its infos have {key!r}, as if it resets in the step that ends an "
-            "episode: pass autoreset_mode='SAME_STEP', or 'NEXT_STEP' if that is right"
+            f"the environment declares {mode.name}, and its infos have {key!r}, as if it resets in the step that ends "
+            f"an episode: pass autoreset_mode='SAME_STEP', or {mode.name!r} if that is right"
         )
+
+
+def check_no_single_autoreset(env: Any) -> None:
+    """Raise `ValueError` for one environment that resets itself: its frames would be those of the next episode."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, Autoreset):
+            raise ValueError("one environment must not reset itself: leave out the wrapper Autoreset, and call reset")
+        env = env.env
+
+
+def read_num_envs(env: Any) -> int:
+    """Return the number of environments of a vector, also inside wrappers of Gymnasium."""
+    return int(env.num_envs if hasattr(env, "num_envs") else env.unwrapped.num_envs)

@@ -10,9 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from .arrays import stack_rows, to_numpy
+from .arrays import is_tensor, stack_rows, to_numpy
 from .autoreset import FINAL_OBSERVATION_KEYS, final_observation_key
-from .episode_reward import RowIndices
+from .episode_reward import BoolArray, RowIndices
 from .wire import Frames
 
 FrameGetter = Callable[[Any, Any, RowIndices], Frames]
@@ -31,9 +31,10 @@ def frames_from_render(view: str = "front") -> FrameGetter:
         render_output = env.render()
         if render_output is None:
             raise ValueError('render() draws nothing: make the environment with render_mode="rgb_array"')
-        is_batch = isinstance(render_output, (list, tuple))
-        images = np.stack(render_output) if is_batch else np.asarray(render_output)[None]
-        return {view: images[rows]}
+        if isinstance(render_output, (list, tuple)):
+            return {view: stack_rows(render_output)[rows]}
+        images = render_output if is_tensor(render_output) else np.asarray(render_output)
+        return {view: (images if len(images.shape) == 4 else images[None])[rows]}
 
     return get_frames
 
@@ -116,10 +117,17 @@ class CopyObservation(gym.ObservationWrapper):
 
 
 def warn_of_overwritten_frames(final_frames: Frames, first_frames: Frames) -> None:
-    """Warn if final frames are those after the reset, in every view: they were overwritten, or read too late."""
-    if all(np.array_equal(to_numpy(final_frames[view]), to_numpy(first_frames[view])) for view in final_frames):
+    """Warn if the final frames of a row are those after its reset: they were overwritten, or read too late."""
+    same = [equal_rows(final_frames[view], first_frames[view]) for view in final_frames]
+    if np.all(same, axis=0).any():
         warnings.warn(
-            "the last frames of ended episodes are the first frames of the next ones: does the environment write its "
-            "observations into one buffer? Wrap it in CopyObservation",
+            "the last frames of an ended episode are the first frames of the next one: does the environment write its "
+            "observations into one buffer? Wrap each environment in CopyObservation; make a vector that does so with "
+            "autoreset_mode DISABLED",
             stacklevel=2,
         )
+
+
+def equal_rows(first: Any, second: Any) -> BoolArray:
+    """Return whether the images of each row are equal, bool [N]."""
+    return np.array([np.array_equal(a, b) for a, b in zip(to_numpy(first), to_numpy(second))], bool)

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from .arrays import is_tensor, to_numpy
+from .autoreset import check_no_single_autoreset
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
 from .reward_client import RewardClient
@@ -81,7 +82,7 @@ class LearnedReward(VectorWrapper):
 
     def step(self, actions: Any) -> Any:
         """Step the environment, and return its results with the learned reward."""
-        return tuple(self._reward.step(StepResult(*self.env.step(actions))))
+        return tuple(self._reward.step(StepResult.from_env(self.env.step(actions))))
 
     def close(self, **kwargs: Any) -> Any:
         """Close the environment and delete its episodes from the service; the client stays open."""
@@ -105,14 +106,14 @@ class TorchLearnedReward:
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """Reset all rows, or those of the argument `env_ids`, of `options["env_idx"]` or `options["reset_mask"]`."""
-        mask = read_reset_mask(self.env.num_envs, {**(kwargs.get("options") or {}), **kwargs})
+        mask = read_reset_mask(self._reward.num_envs, {**(kwargs.get("options") or {}), **kwargs})
         observation, infos = self.env.reset(*args, **kwargs)
         self._reward.reset(mask, observation)
         return observation, infos
 
     def step(self, actions: Any) -> StepResult:
         """Step the environment, and return its results with the learned reward, as a tensor on the same device."""
-        return self._reward.step(StepResult(*self.env.step(actions)))
+        return self._reward.step(StepResult.from_env(self.env.step(actions)))
 
     def close(self) -> None:
         """Close the environment and delete its episodes from the service; the client stays open."""
@@ -120,7 +121,8 @@ class TorchLearnedReward:
         self.env.close()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["env"], name)
+        env = self.__dict__["env"]
+        return getattr(env if hasattr(env, name) else getattr(env, "unwrapped", env), name)
 
 
 class SingleLearnedReward(gym.Wrapper):
@@ -141,6 +143,7 @@ class SingleLearnedReward(gym.Wrapper):
         `get_frames` gets observations with a batch axis of size 1.
         """
         super().__init__(env)
+        check_no_single_autoreset(env)
         self.scorer = EpisodeScorer(client, 1, shaping, success_source)
         self._get_frames, self._instruction = get_frames, instruction
 

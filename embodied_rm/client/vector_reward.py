@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from .arrays import like, merge_rows, to_numpy
-from .autoreset import check_no_final_observations, read_autoreset_mode
+from .arrays import like, like_rows, merge_rows, rows_of
+from .autoreset import check_no_final_observations, read_autoreset_mode, read_num_envs
 from .episode_reward import BoolArray, EpisodeStep, RowIndices
 from .episode_scorer import MODEL_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter, ObservationFrames, warn_of_overwritten_frames
@@ -28,6 +28,16 @@ class StepResult(NamedTuple):
     terminated: Any
     truncated: Any
     infos: dict[str, Any]
+
+    @classmethod
+    def from_env(cls, result: Sequence[Any]) -> StepResult:
+        """Return the result of an environment's step; `ValueError` unless it has Gymnasium's five values."""
+        if len(result) != len(cls._fields):
+            raise ValueError(
+                f"step must return {', '.join(cls._fields)}, and it returned {len(result)} values: wrap the "
+                "environment below an adapter to another library, not above it"
+            )
+        return cls(*result)
 
 
 class VectorReward:
@@ -59,11 +69,11 @@ class VectorReward:
         if get_final_frames is None and isinstance(get_frames, ObservationFrames):
             get_final_frames = get_frames.final_frames
         check_ends(self.autoreset_mode, success_source, get_final_frames)
-        self._env, self._num_envs = env, env.num_envs
-        self.scorer = EpisodeScorer(client, env.num_envs, shaping, success_source)
+        self._env, self.num_envs = env, read_num_envs(env)
+        self.scorer = EpisodeScorer(client, self.num_envs, shaping, success_source)
         self._get_frames, self._get_final_frames = get_frames, get_final_frames
         self._instructions = instructions
-        self._needs_reset = np.zeros(env.num_envs, bool)
+        self._needs_reset = np.zeros(self.num_envs, bool)
 
     def reset(self, mask: BoolArray, observation: Any) -> None:
         """Open new episodes in the rows of the mask, bool [N], at their current frames."""
@@ -73,7 +83,9 @@ class VectorReward:
     def step(self, result: StepResult) -> StepResult:
         """Return the result of a step of the environment with the learned reward."""
         observation, reward, terminated, truncated, infos = result
-        ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
+        ends = [
+            rows_of(flags, self.num_envs, "terminated and truncated").astype(bool) for flags in (terminated, truncated)
+        ]
         was_reset = self._needs_reset
         valid_transition = ~was_reset
         ended = (ends[0] | ends[1]) & valid_transition
@@ -82,26 +94,28 @@ class VectorReward:
         def next_frames(rows: RowIndices) -> Frames:
             return self._next_frames(rows, ended, observation, final_frames)
 
-        step = self.scorer.step(next_frames, to_numpy(reward), *ends, valid_transition)
+        env_reward = rows_of(reward, self.num_envs, "the reward")
+        step = self.scorer.step(next_frames, env_reward, ends[0], ends[1], valid_transition)
         learned_reward = np.where(valid_transition, step.reward, 0.0)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self._open_episodes(was_reset, observation)
             self._needs_reset = ended
         elif final_frames is not None:
             warn_of_overwritten_frames(final_frames, self._open_episodes(ended, observation))
+        added_infos = {**step_infos(step), "valid_transition": valid_transition}
         return StepResult(
             observation,
             like(reward, learned_reward),
             like(terminated, step.transitions.terminated),
             like(truncated, ends[1] & ~step.transitions.is_success),
-            {**infos, **step_infos(step), "valid_transition": valid_transition},
+            {**infos, **{name: like_rows(reward, column) for name, column in added_infos.items()}},
         )
 
     def _open_episodes(self, mask: BoolArray, observation: Any) -> Frames:
         rows = np.flatnonzero(mask)
         if not len(rows):
             return {}
-        instructions = resolve_instructions(self._instructions, self._env, self._num_envs)
+        instructions = resolve_instructions(self._instructions, self._env, self.num_envs)
         frames = self._get_frames(self._env, observation, rows)
         self.scorer.reset(rows, [instructions[row] for row in rows.tolist()], frames)
         return frames
@@ -110,9 +124,9 @@ class VectorReward:
         """Return the frames of the ended rows before their reset in this step; None if no row was reset."""
         if not ended.any():
             return None
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and not self._is_declared_by_user:
-            check_no_final_observations(infos)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            if not self._is_declared_by_user:
+                check_no_final_observations(self.autoreset_mode, infos)
             return None
         assert self._get_final_frames is not None
         return self._get_final_frames(self._env, infos, np.flatnonzero(ended))

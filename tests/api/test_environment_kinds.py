@@ -28,14 +28,16 @@ def model() -> erm.ProgressRewardModel:
     return erm.load_reward_model()
 
 
-def expected_rewards(model: erm.ProgressRewardModel, episode: int) -> list[float]:
-    """By the definition: gamma Phi(s') - Phi(s), Phi of a terminal state being 0."""
+def expected_rewards(model: erm.ProgressRewardModel, episode: int, *, terminates: bool | None = None) -> list[float]:
+    """By the definition: gamma Phi(s') - Phi(s), Phi of a terminal state being 0; odd episodes end by a time limit."""
     phi = model.score(np.stack([image(episode, t) for t in range(LENGTH + 1)]), "go").progress.astype(np.float64)
-    return (GAMMA * np.append(phi[1:LENGTH], 0.0) - phi[:LENGTH]).tolist()
+    if terminates or (terminates is None and episode % 2 == 0):
+        phi[LENGTH] = 0
+    return (GAMMA * phi[1:] - phi[:-1]).tolist()
 
 
 class ImageEnv(gym.Env):
-    """Shows known images in its observation, ends after three steps, and resets to the next episode."""
+    """Shows known images, and ends after three steps: even episodes terminate, odd ones are truncated."""
 
     observation_space = gym.spaces.Dict(
         {"pixels": gym.spaces.Dict({"top": gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)})}
@@ -59,7 +61,8 @@ class ImageEnv(gym.Env):
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
         self.t += 1
-        return self.observe(), 0.0, self.t == LENGTH, False, {}
+        ended, terminates = self.t == LENGTH, self.episode % 2 == 0
+        return self.observe(), 0.0, ended and terminates, ended and not terminates, {}
 
 
 class BatchedEnv(gym.vector.VectorEnv):
@@ -81,10 +84,11 @@ class BatchedEnv(gym.vector.VectorEnv):
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict]:
         self.t += 1
         ended, infos = np.full(ROWS, self.t == LENGTH), {}
+        terminated = ended & (self.episode % 2 == 0)
         if ended.any():
             infos = {self.key: self.observe(), f"_{self.key}": ended}
             self.reset()
-        return self.observe(), np.zeros(ROWS), ended, np.zeros(ROWS, bool), infos
+        return self.observe(), np.zeros(ROWS), terminated, ended & ~terminated, infos
 
 
 def wrap(env: Any, model: erm.ProgressRewardModel, **options: Any) -> Any:
@@ -127,12 +131,20 @@ def test_an_environment_that_declares_no_mode_is_refused(model: erm.ProgressRewa
         wrap(BatchedEnv({}), model, autoreset_mode="sometimes")
 
 
-def test_a_wrong_declaration_is_found_when_an_episode_ends(model: erm.ProgressRewardModel) -> None:
-    env = wrap(BatchedEnv({"autoreset_mode": AutoresetMode.NEXT_STEP}), model)
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "DISABLED"])
+@pytest.mark.parametrize("key", ["final_obs", "final_observation", "final_info"])
+def test_a_wrong_declaration_is_found_when_an_episode_ends(model: erm.ProgressRewardModel, mode: str, key: str) -> None:
+    env = wrap(BatchedEnv({"autoreset_mode": mode}, key), model)
     env.reset()
-    with pytest.raises(ValueError, match="declares NEXT_STEP, and its infos have 'final_observation'"):
+    with pytest.raises(ValueError, match=f"declares {mode}, and its infos have '{key}'"):
         for _ in range(LENGTH):
             env.step(np.zeros(ROWS, int))
+
+
+def test_one_environment_that_resets_itself_is_refused(model: erm.ProgressRewardModel) -> None:
+    env = gym.wrappers.TransformReward(gym.wrappers.Autoreset(ImageEnv()), float)
+    with pytest.raises(ValueError, match="must not reset itself: leave out the wrapper Autoreset"):
+        wrap(env, model)
 
 
 def test_an_episode_that_ends_without_its_final_observation_is_refused(model: erm.ProgressRewardModel) -> None:
@@ -155,7 +167,7 @@ def test_overwritten_final_observations_are_noticed_and_copied(model: erm.Progre
 
     overwritten = wrap(make(lambda env: env), model)
     overwritten.reset()
-    with pytest.warns(UserWarning, match="one buffer\\? Wrap it in CopyObservation"):
+    with pytest.warns(UserWarning, match="one buffer\\? Wrap each environment in CopyObservation"):
         for _ in range(LENGTH):
             overwritten.step(np.zeros(ROWS, int))
     with warnings.catch_warnings():
@@ -228,6 +240,70 @@ def test_frames_of_tensors_reach_the_model_without_a_copy_to_the_host(model: erm
     assert set(received) == {torch.Tensor}
 
 
+class BatchedGymEnv(TorchEnvs, gym.Env):
+    """`TorchEnvs` as a `gymnasium.Env`, as those that `gym.make` returns for Isaac Lab and ManiSkill."""
+
+    observation_space = ImageEnv.observation_space
+    action_space = gym.spaces.Discrete(2)
+
+
+def test_a_batched_environment_in_wrappers_of_gymnasium_is_a_vector(model: erm.ProgressRewardModel) -> None:
+    wrapped = gym.wrappers.OrderEnforcing(BatchedGymEnv())
+    env = wrap(wrapped, model, autoreset_mode="SAME_STEP")
+    check_two_episodes_of_tensors(env, model)
+    assert env.num_envs == ROWS and env.is_vector_env
+
+
+def check_two_episodes_of_tensors(env: Any, model: erm.ProgressRewardModel) -> None:
+    env.reset(seed=0)
+    rewards = torch.stack([env.step(torch.zeros(ROWS))[1].reshape(ROWS) for _ in range(2 * LENGTH)])
+    expected = expected_rewards(model, 0) + expected_rewards(model, 1)
+    tolerance = 1e-2 if rewards.dtype == torch.bfloat16 else 1e-6
+    np.testing.assert_allclose(rewards.double(), np.stack([expected] * ROWS, 1), atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "learned_dtype"),
+    [(torch.int64, torch.float32), (torch.bool, torch.float32), (torch.float64, torch.float64),
+     (torch.bfloat16, torch.bfloat16)],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(ROWS,), (ROWS, 1)])
+def test_rewards_of_any_type_and_shape_become_numbers(
+    model: erm.ProgressRewardModel, dtype: torch.dtype, learned_dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    class OtherRewards(TorchEnvs):
+        def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
+            observation, reward, terminated, truncated, infos = super().step(actions)
+            return observation, reward.to(dtype).reshape(shape), terminated.reshape(shape), truncated, infos
+
+    env = wrap(OtherRewards(), model, autoreset_mode="SAME_STEP")
+    check_two_episodes_of_tensors(env, model)
+    _, reward, terminated, _, infos = env.step(torch.zeros(ROWS))
+    assert reward.dtype == learned_dtype and tuple(reward.shape) == tuple(terminated.shape) == shape
+    assert infos["valid_transition"].dtype == torch.bool and infos["next_potential"].shape == (ROWS,)
+
+
+def test_results_of_another_form_are_refused(model: erm.ProgressRewardModel) -> None:
+    class FourValues(TorchEnvs):
+        def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
+            observation, reward, terminated, truncated, infos = super().step(actions)
+            return observation, reward, terminated | truncated, infos
+
+    class WrongShape(TorchEnvs):
+        def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
+            observation, reward, *others = super().step(actions)
+            return observation, reward.reshape(1, ROWS), *others
+
+    for env_class, message in (
+        (FourValues, "it returned 4 values"),
+        (WrongShape, r"the reward must have the shape \[2\]"),
+    ):
+        env = wrap(env_class(), model, autoreset_mode="SAME_STEP")
+        env.reset()
+        with pytest.raises(ValueError, match=message):
+            env.step(torch.zeros(ROWS))
+
+
 @pytest.mark.parametrize("options", [{"env_ids": torch.tensor([1])}, {"options": {"env_idx": [1]}},
                                      {"options": {"reset_mask": np.array([False, True])}}])  # fmt: skip
 def test_rows_that_the_caller_resets_start_anew(model: erm.ProgressRewardModel, options: dict) -> None:
@@ -244,13 +320,19 @@ def test_an_end_that_is_terminal_and_a_time_limit_is_terminal(model: erm.Progres
 
     class BothEnv(ImageEnv):
         def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
-            observation, reward, terminated, _, infos = super().step(action)
-            return observation, reward, terminated, terminated, infos
+            observation, reward, terminated, truncated, infos = super().step(action)
+            return observation, reward, terminated or truncated, terminated or truncated, infos
 
     env = wrap(BothEnv(), model)
-    env.reset()
-    rewards = [env.step(0)[1] for _ in range(LENGTH)]
-    np.testing.assert_allclose(rewards, expected_rewards(model, 0), atol=1e-6)
+    expected = [expected_rewards(model, episode, terminates=True) for episode in range(2)]
+    for episode in range(2):
+        env.reset()
+        np.testing.assert_allclose([env.step(0)[1] for _ in range(LENGTH)], expected[episode], atol=1e-6)
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        envs = wrap(SyncVectorEnv([BothEnv] * ROWS, autoreset_mode=mode), model)
+        envs.reset()
+        rewards = [envs.step(np.zeros(ROWS, int))[1][0] for _ in range(LENGTH)]
+        np.testing.assert_allclose(rewards, expected[0], atol=1e-6)
 
 
 def test_other_objects_and_images_are_refused(model: erm.ProgressRewardModel) -> None:
