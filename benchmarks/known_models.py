@@ -122,6 +122,7 @@ def serve_model(model: Any, **overrides: Any) -> ModelHandle:
             "views": model.input_spec.views,
             "image_size": model.input_spec.image_size,
             "predicts_success": subgoal_model.capabilities.predicts_success,
+            "success_threshold": subgoal_model.capabilities.success_threshold,
             "supports_restore": subgoal_model.capabilities.serializable_state,
             "passed_self_test": True,
         }

@@ -35,6 +35,9 @@ def test_card_has_a_row_per_split_task_and_case():
     assert "continued from the checkpoint with the `manifest_sha256` `ab12`" in model_card(
         {**metrics, "init_sha256": "ab12"}
     )
+    assert "counts as done" not in text
+    calibrated = {**metrics, "calibrate": {"interval_scale": 2.5, "episodes": 40, "success_threshold": 0.6125}}
+    assert "A frame counts as done from a success probability of 0.613" in model_card(calibrated)
     lines = text.splitlines()
     assert "value +- 2.50 (uncertainty + 0.01)" in text and "of 40 other episodes" in text
     assert "1,234,567 parameters. 60 minutes in total, 30 of them training, on two cores." in lines

@@ -52,7 +52,7 @@ class BaseRewardModel(Generic[M]):
         *,
         goal: FrameInput | None = None,
         demonstration: Episode | None = None,
-        success_threshold: float = RewardConfig.success_threshold,
+        success_threshold: float | None = RewardConfig.success_threshold,
         success_patience: int = RewardConfig.success_patience,
     ) -> ClipOutput:
         """Score a clip frame by frame. A frame's output depends on no later frame.
@@ -62,7 +62,8 @@ class BaseRewardModel(Generic[M]):
             instruction: What the robot is asked to do. "a; then b" are two sub-goals, scored one after the other.
             goal: An image of the finished task, as `frames` with T = 1.
             demonstration: An episode of the task with subtasks or progress, which the model aligns the clip with.
-            success_threshold: Success probability from which a frame counts as done, in (0, 1].
+            success_threshold: Success probability from which a frame counts as done, in (0, 1]. None: as fitted for the
+                model, else 0.5.
             success_patience: Consecutive such frames that make the task done, at least 1.
 
         Returns:
@@ -77,7 +78,10 @@ class BaseRewardModel(Generic[M]):
         goals = None if goal is None else [self._resize(clip_episode(goal, instruction, known_views))]
         references = None if demonstration is None else [self._resize(demonstration)]
         (output,) = score_episodes(self.model, [episode], goals, references)
-        return ClipOutput(**vars(output), done=done_frames(output, success_threshold, success_patience))
+        # A demonstration decides success in another way than the head that the threshold was fitted for.
+        capabilities = self.capabilities if demonstration is None else self.capabilities.without_calibration()
+        threshold = capabilities.select_success_threshold(success_threshold)
+        return ClipOutput(**vars(output), done=done_frames(output, threshold, success_patience))
 
     def evaluate(self, data: Iterable[Episode]) -> dict[str, object]:
         """Compare the model with annotated episodes, and with baselines that see no image.

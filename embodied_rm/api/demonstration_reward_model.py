@@ -43,7 +43,7 @@ class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
         frames: FrameInput,
         instruction: str = DEMONSTRATED,
         *,
-        success_threshold: float = RewardConfig.success_threshold,
+        success_threshold: float | None = RewardConfig.success_threshold,
         success_patience: int = RewardConfig.success_patience,
     ) -> ClipOutput:
         """Score a clip frame by frame. A frame's output depends on no later frame.
@@ -52,7 +52,7 @@ class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
             frames: uint8 [T, H, W, 3], or a view name -> such an array. Any height and width. The views are those of
                 the demonstration; a single one may have any name.
             instruction: Not read: the demonstration says what to do.
-            success_threshold: Success probability from which a frame counts as done, in (0, 1].
+            success_threshold: Success probability from which a frame counts as done, in (0, 1]. None: 0.5.
             success_patience: Consecutive such frames that make the task done, at least 1.
 
         Returns:

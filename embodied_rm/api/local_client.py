@@ -20,16 +20,17 @@ class LocalClient:
     Environments are numbered from 0. The state of each episode stays here.
     """
 
-    def __init__(self, model: DescribedRewardModel, success_threshold: float, success_patience: int) -> None:
+    def __init__(self, model: DescribedRewardModel, success_threshold: float | None, success_patience: int) -> None:
         """The threshold and the patience decide when a sub-goal is done; see `SubgoalRewardModel`."""
         self.model = SubgoalRewardModel(model, success_threshold, success_patience)
-        self._predicts_success = model.capabilities.predicts_success
-        self._accepts_tensors = model.capabilities.accepts_tensors
+        self._capabilities = model.capabilities
         self._state: RewardState | None = None
 
     def get_metadata(self) -> dict[str, Any]:
         """The model's parameters, as `/v1/metadata` of a service gives them."""
-        return {"parameters": {"predicts_success": self._predicts_success, "supports_restore": False}}
+        names = ("predicts_success", "success_threshold")
+        parameters = {name: getattr(self._capabilities, name) for name in names}
+        return {"parameters": {**parameters, "supports_restore": False}}
 
     def reset(
         self,
@@ -41,7 +42,7 @@ class LocalClient:
         return_state: bool = False,
     ) -> RewardPrediction:
         """Start an episode in each environment, at its first frame; the first call starts all of them."""
-        state = self.model.reset(to_views(frames, self._accepts_tensors), instructions)
+        state = self.model.reset(to_views(frames, self._capabilities.accepts_tensors), instructions)
         if self._state is None:
             if list(env_ids) != list(range(len(env_ids))):
                 raise UserError(f"the first reset starts every environment, got {list(env_ids)}")
@@ -63,7 +64,7 @@ class LocalClient:
         if self._state is None:
             raise UserError("an environment was stepped that was never reset")
         rows = np.array(env_ids)
-        output, state = self.model.step(self._state.take(rows), to_views(frames, self._accepts_tensors))
+        output, state = self.model.step(self._state.take(rows), to_views(frames, self._capabilities.accepts_tensors))
         self._state = self._state.put(rows, state)
         return RewardPrediction(**vars(output), state=None)
 

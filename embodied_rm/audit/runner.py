@@ -50,6 +50,8 @@ def audit(
 
     The episodes have the views and the image size of the model. Raises `DataError` if none has a known outcome.
     """
+    threshold = model.capabilities.select_success_threshold(config.reward.success_threshold)
+    config = replace(config, reward=replace(config.reward, success_threshold=threshold))
     dataset = AuditDataset(list(episodes), config)
     groups = [(trials, list(cases)) for trials, cases in groupby(AUDIT_CASES, key=lambda case: case.make_trials)]
     results: list[AuditResult] = []

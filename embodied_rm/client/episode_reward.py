@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Optional, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .shaping import BoolArray, FloatArray, hold_potential, potential_lower_bound, shaped_reward, update_success_streak
+from .shaping import (
+    BoolArray,
+    FloatArray,
+    hold_potential,
+    potential_lower_bound,
+    select_success_threshold,
+    shaped_reward,
+    update_success_streak,
+)
 
 RowIndices = npt.NDArray[np.int64]
 
@@ -69,7 +77,7 @@ class ScoringConfig(Protocol):
     @property
     def uncertainty_penalty(self) -> float: ...
     @property
-    def success_threshold(self) -> float: ...
+    def success_threshold(self) -> Optional[float]: ...
     @property
     def success_patience(self) -> int: ...
 
@@ -114,14 +122,24 @@ class EpisodeReward:
     """
 
     def __init__(
-        self, num_envs: int, config: ScoringConfig, gamma: float, compute_reward: RewardFn | None = None
+        self,
+        num_envs: int,
+        config: ScoringConfig,
+        gamma: float,
+        compute_reward: RewardFn | None = None,
+        fitted_threshold: Optional[float] = None,
     ) -> None:
         """Start without episodes; `reset` opens them.
 
-        `gamma`: discount of the learner, in (0, 1]. `compute_reward`: reward of transitions [N]; None: the task reward
-        plus potential-based shaping.
+        Args:
+            num_envs: Number of environments N.
+            config: Settings of the reward.
+            gamma: Discount of the learner, in (0, 1].
+            compute_reward: Reward of transitions [N]; None: the task reward plus potential-based shaping.
+            fitted_threshold: Success threshold of the model, which applies where the config has none.
         """
         self._config, self._gamma = config, gamma
+        self._success_threshold = select_success_threshold(config.success_threshold, fitted_threshold)
         self._compute_reward = self._shaped_reward if compute_reward is None else compute_reward
         self._potential: FloatArray = np.zeros(num_envs, np.float32)
         self._steps_since_score = np.zeros(num_envs, np.int64)
@@ -218,7 +236,7 @@ class EpisodeReward:
         if prediction is None:
             return self._potential, predicted_success, frame_success
         config, valid = self._config, prediction.valid
-        is_positive = prediction.success >= config.success_threshold
+        is_positive = prediction.success >= self._success_threshold
         streak = update_success_streak(self._success_streak[rows], is_positive, valid)
         frame_success[rows] = valid & is_positive
         predicted_success[rows] = valid & (streak >= config.success_patience)

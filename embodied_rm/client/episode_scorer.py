@@ -37,8 +37,8 @@ class ShapingConfig:
     """Steps between two scores; the end of an episode is always scored."""
     uncertainty_penalty: float = 0.0
     """Multiple of the prediction's uncertainty that is subtracted from its progress."""
-    success_threshold: float = 0.5
-    """Probability of success from which a prediction counts as success."""
+    success_threshold: Optional[float] = None
+    """Probability of success from which a prediction counts as success; None: as fitted for the model, else 0.5."""
     success_patience: int = 5
     """Consecutive predictions of success that are a success of the episode."""
     success_reward: float = 1.0
@@ -50,7 +50,7 @@ class ShapingConfig:
         if self.score_every < 1 or self.success_patience < 1:
             got = f"{self.score_every} and {self.success_patience}"
             raise ValueError(f"score_every and success_patience must be >= 1, got {got}")
-        if not 0 < self.success_threshold <= 1:
+        if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
             raise ValueError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
         if self.progress_scale < 0 or self.uncertainty_penalty < 0:
             got = f"{self.progress_scale} and {self.uncertainty_penalty}"
@@ -78,7 +78,9 @@ class EpisodeScorer:
         self._keep_state = bool(parameters["supports_restore"])
         self._handles: list[Optional[EpisodeHandle]] = [None] * num_envs
         self._num_episodes = np.zeros(num_envs, np.int64)
-        self._episodes = EpisodeReward(num_envs, shaping, shaping.gamma)
+        # A service of an earlier version names no threshold: its models have none.
+        fitted_threshold = parameters.get("success_threshold")
+        self._episodes = EpisodeReward(num_envs, shaping, shaping.gamma, fitted_threshold=fitted_threshold)
 
     def reset(self, rows: RowIndices, instructions: Sequence[str], frames: Frames) -> None:
         """Open new episodes in these rows at their first frames, with the potential that the model has there."""

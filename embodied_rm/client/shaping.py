@@ -6,9 +6,13 @@ is not.
 
 from __future__ import annotations
 
+from typing import Optional
+
 import numpy as np
 import numpy.typing as npt
 
+DEFAULT_SUCCESS_THRESHOLD = 0.5
+"""Success probability from which a frame counts as done, for a model without a fitted one."""
 FloatArray = npt.NDArray[np.floating]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -52,6 +56,15 @@ def potential_lower_bound(
 ) -> FloatArray:
     """Return the progress minus `uncertainty_penalty` times its uncertainty, clipped to [0, 1]."""
     return np.clip(np.asarray(progress) - uncertainty_penalty * np.asarray(uncertainty), 0, 1)
+
+
+def select_success_threshold(setting: Optional[float], fitted: Optional[float]) -> float:
+    """Return the success probability from which a frame counts as done: that of the user, else of the model, else 0.5.
+
+    `fitted`: the threshold that `embodied-rm calibrate` stored in the model; None: it stored none.
+    """
+    chosen = fitted if setting is None else setting
+    return DEFAULT_SUCCESS_THRESHOLD if chosen is None else chosen
 
 
 def update_success_streak(

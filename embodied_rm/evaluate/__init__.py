@@ -2,7 +2,7 @@
 
 from embodied_rm.evaluate.evaluation import GroundTruth, baseline_tables, evaluate, ground_truths, model_table
 from embodied_rm.evaluate.predictions import PredictionSet, concat_predictions, predict_episodes, reverse_episode
-from embodied_rm.evaluate.success_metrics import errors_and_uncertainties, uncertainty_table
+from embodied_rm.evaluate.success_metrics import errors_and_uncertainties, success_pairs, uncertainty_table
 
 __all__ = [
     "GroundTruth",
@@ -15,5 +15,6 @@ __all__ = [
     "model_table",
     "predict_episodes",
     "reverse_episode",
+    "success_pairs",
     "uncertainty_table",
 ]

@@ -121,7 +121,9 @@ def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth
     reversed_curves = [output.progress for output in predictions.reversed_predictions if output is not None]
     table["voc_reversed"] = nanmean(voc(curve[1:]) for curve in reversed_curves)
     table["voc_f1"] = voc_f1(table["voc"], -table["voc_reversed"])
-    table |= prediction_table(predictions.predictions, labels, predictions.interval_scale)
+    table |= prediction_table(
+        predictions.predictions, labels, predictions.success_threshold, predictions.interval_scale
+    )
     table["seconds_per_frame"] = predictions.seconds_per_frame
     return {name: value for name, value in table.items() if not np.isnan(value)}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from embodied_rm.evaluate.progress_metrics import frames_until_success
 from embodied_rm.labels.labeled_episode import LabeledEpisode, label_ground_truth
-from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.reward_model import Capabilities, RewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.types import Episode, RewardOutput
 
@@ -26,6 +26,8 @@ class PredictionSet:
     seconds: float  # wall time of all predictions, without decoding
     num_frames: int  # number of scored frames; all views of one timestep count as one
     interval_scale: float | None = None  # interval scale of a calibrated model, see `Capabilities`
+    success_threshold: float = Capabilities().select_success_threshold()
+    """Success probability from which a frame counts as done; the default is that of a model without a fitted one."""
 
     @property
     def seconds_per_frame(self) -> float:
@@ -56,6 +58,8 @@ def predict_episodes(
     )
     success_predictions = score_episodes(model, reversed_episodes, reversed_goals, reversed_references)
     seconds = time.perf_counter() - start_time
+    # A reference decides success in another way than the head that the threshold was fitted for.
+    success_capabilities = model.capabilities if references is None else model.capabilities.without_calibration()
     prediction_by_row = dict(zip(success_rows, success_predictions, strict=True))
     return PredictionSet(
         predictions=tuple(predictions),
@@ -63,19 +67,22 @@ def predict_episodes(
         seconds=seconds,
         num_frames=sum(len(episode) - 1 for episode in (*episodes, *reversed_episodes)),
         interval_scale=model.capabilities.interval_scale,
+        success_threshold=success_capabilities.select_success_threshold(),
     )
 
 
 def concat_predictions(parts: Iterable[PredictionSet]) -> PredictionSet:
-    """Concatenate the predictions of several sets of episodes."""
+    """Concatenate the predictions of several sets of episodes, at least one; they share the success threshold."""
     prediction_sets = list(parts)
     scales = {part.interval_scale for part in prediction_sets}
+    (success_threshold,) = {part.success_threshold for part in prediction_sets}
     return PredictionSet(
         predictions=tuple(chain.from_iterable(part.predictions for part in prediction_sets)),
         reversed_predictions=tuple(chain.from_iterable(part.reversed_predictions for part in prediction_sets)),
         seconds=sum(part.seconds for part in prediction_sets),
         num_frames=sum(part.num_frames for part in prediction_sets),
         interval_scale=scales.pop() if len(scales) == 1 else None,
+        success_threshold=success_threshold,
     )
 
 

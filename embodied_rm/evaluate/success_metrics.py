@@ -17,17 +17,23 @@ from embodied_rm.metrics import (
     spearman,
     split_halves,
 )
-from embodied_rm.types import Array, IntArray, RewardOutput
+from embodied_rm.types import Array, BoolArray, IntArray, RewardOutput
 
 
 def prediction_table(
-    predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], scale: float | None = None
+    predictions: Sequence[RewardOutput],
+    labels: Sequence[LabeledEpisode],
+    threshold: float,
+    scale: float | None = None,
 ) -> Metrics:
-    """Compute the metrics of success, subtasks and uncertainty, see `docs/metrics.md`."""
+    """Compute the metrics of success, subtasks and uncertainty, see `docs/metrics.md`.
+
+    `threshold`: see `success_table`. `scale`: see `uncertainty_table`.
+    """
     pairs = subtask_pairs(predictions, labels)
     hits = [predicted == actual for predicted, actual in pairs]
     return {
-        **success_table(predictions, labels),
+        **success_table(predictions, labels, threshold),
         "subtask_accuracy": nanmean(np.concatenate(hits)) if hits else np.nan,
         "segmentation_f1": segmentation_f1([match_segments(predicted, actual) for predicted, actual in pairs]),
         **uncertainty_table(predictions, labels, scale),
@@ -35,25 +41,41 @@ def prediction_table(
     }
 
 
-def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """Compute the metrics of success predictions; empty for a model without them, and if no outcome is known."""
+def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], threshold: float) -> Metrics:
+    """Compute the metrics of success predictions; empty for a model without them, and if no outcome is known.
+
+    `threshold`: success probability from which a frame counts as done.
+    """
     pairs = [pair for pair in zip(predictions, labels, strict=True) if pair[1].outcome is not None]
     episode_success = np.array([episode.outcome for _, episode in pairs], bool)
     final_success = np.array([prediction.success[-1] for prediction, _ in pairs])
     if not pairs or np.isnan(np.concatenate([prediction.success[1:] for prediction in predictions])).any():
         return {}
     known = [(p.success[e.is_done_known], e.success[e.is_done_known]) for p, e in pairs]
-    scored = [(p.success[1:][e.is_done_known[1:]], e.success[1:][e.is_done_known[1:]]) for p, e in pairs]
-    frame_success, frame_done = (np.concatenate(columns) for columns in zip(*scored, strict=True))
-    predicted, actual = np.concatenate([p >= 0.5 for p, _ in known]), np.concatenate([done for _, done in known])
+    frame_success, frame_done = success_pairs(predictions, labels)
+    predicted, actual = np.concatenate([p >= threshold for p, _ in known]), np.concatenate([done for _, done in known])
     return {
         "success_auc": roc_auc(final_success, episode_success),
-        "mcc": mcc(final_success >= 0.5, episode_success),
-        "completion_accuracy": nanmean((final_success >= 0.5) == episode_success),
+        "mcc": mcc(final_success >= threshold, episode_success),
+        "completion_accuracy": nanmean((final_success >= threshold) == episode_success),
         "ece": expected_calibration_error(frame_success, frame_done),
         "success_precision": nanmean(actual[predicted]),
         "success_recall": nanmean(predicted[actual]),
     }
+
+
+def success_pairs(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> tuple[Array, BoolArray]:
+    """Return the success probability, float32 [F], and whether the task is done, bool [F], of all scored frames.
+
+    Frames of which it is unknown are left out, and those of episodes without a known outcome.
+    """
+    probabilities, done = [np.zeros(0, np.float32)], [np.zeros(0, bool)]
+    for prediction, episode in zip(predictions, labels, strict=True):
+        if episode.outcome is not None:
+            is_known = episode.is_done_known[1:]
+            probabilities.append(prediction.success[1:][is_known])
+            done.append(episode.success[1:][is_known])
+    return np.concatenate(probabilities), np.concatenate(done)
 
 
 def uncertainty_table(

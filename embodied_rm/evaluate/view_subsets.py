@@ -19,8 +19,8 @@ class MaskedViews:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the model without its interval scale, which was calibrated with all views."""
-        return replace(self.model.capabilities, interval_scale=None)
+        """Those of the model without its calibration, which was made with all views."""
+        return self.model.capabilities.without_calibration()
 
     def reset(
         self,

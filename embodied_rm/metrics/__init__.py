@@ -12,6 +12,7 @@ from embodied_rm.metrics.calibration import (
     split_halves,
 )
 from embodied_rm.metrics.classification import (
+    best_threshold,
     match_segments,
     mcc,
     preference_credit,
@@ -36,6 +37,7 @@ from embodied_rm.metrics.statistics import (
 )
 
 __all__ = [
+    "best_threshold",
     "conformal_scale",
     "coverage",
     "effective_resolution",

@@ -41,6 +41,41 @@ def mcc(predicted: BoolArray, positive: BoolArray) -> float:
     return float(np.corrcoef(predicted, positive)[0, 1])
 
 
+def best_threshold(score: npt.ArrayLike, positive: BoolArray) -> float:
+    """Return the threshold t at which the predictions `score >= t` have the largest `mcc` with the true class.
+
+    The correlation weighs false and missed positives by their shares, so many easy negatives do not decide. All t
+    between two neighboring scores predict the same: the middle is returned, and of equally good intervals that of the
+    widest. Neither side of it is then favored.
+
+    Args:
+        score: Scores [N].
+        positive: True class, bool [N].
+
+    Returns:
+        The threshold; every score is on one of its sides, and both sides have scores. `nan` if one class is empty or
+        all scores are equal.
+    """
+    values, index = np.unique(score, return_inverse=True)
+    positive = np.asarray(positive, dtype=bool)
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    if not num_positive or not num_negative or len(values) < 2:
+        return math.nan
+    # Counts of positive predictions, at the threshold of each value but the smallest.
+    true_positives, false_positives = (
+        np.bincount(index, weights=side)[::-1].cumsum()[::-1][1:] for side in (positive, ~positive)
+    )
+    predicted = true_positives + false_positives
+    # The numerator TP * TN - FP * FN, and the factors of the denominator that depend on the threshold.
+    numerator = true_positives * num_negative - false_positives * num_positive
+    correlation = numerator / np.sqrt(predicted * (len(positive) - predicted))
+    is_best = np.isclose(correlation, correlation.max(), rtol=1e-9)
+    below = int(np.where(is_best, np.diff(values), -1).argmax())
+    lower, upper = values[below], values[below + 1]
+    middle = lower + (upper - lower) / 2
+    return float(middle if middle > lower else upper)  # neighboring floats have no middle
+
+
 def match_segments(predicted: npt.ArrayLike, target: npt.ArrayLike, min_iou: float = MIN_IOU) -> tuple[int, int, int]:
     """Count matched, spurious and missed segments of two label sequences [T] (Lea et al., CVPR 2017, section 4).
 

@@ -54,6 +54,8 @@ class NetConfig:
     """Half-width of the 90 % interval of progress, in uncertainties (`metrics.interval`), calibrated on held-out
     episodes. None: not calibrated.
     """
+    success_threshold: float | None = None
+    """Success probability from which a frame counts as done, fitted on held-out episodes. None: not calibrated."""
 
 
 class ProgressNet(nn.Module):
@@ -82,8 +84,13 @@ class ProgressNet(nn.Module):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Tensor input, serializable states and, once calibrated, intervals."""
-        return Capabilities(accepts_tensors=True, serializable_state=True, interval_scale=self.config.interval_scale)
+        """Tensor input, serializable states and, once calibrated, intervals and a success threshold."""
+        return Capabilities(
+            accepts_tensors=True,
+            serializable_state=True,
+            interval_scale=self.config.interval_scale,
+            success_threshold=self.config.success_threshold,
+        )
 
     # Shared by training and prediction
 
@@ -139,13 +146,19 @@ class ProgressNet(nn.Module):
         return torch.cat([state.previous_embedding[state.has_observation] for state in states])
 
     def with_calibration(
-        self, distribution: EmbeddingDistribution, median_ood: float, interval_scale: float | None = None
+        self,
+        distribution: EmbeddingDistribution,
+        median_ood: float,
+        interval_scale: float | None = None,
+        success_threshold: float | None = None,
     ) -> ProgressNet:
         """Return a copy that shares the weights and has the given calibration, see `NetConfig`."""
         net = copy.copy(self)
         net._modules = {**self._modules, "heads": copy.copy(self.heads)}
         net.heads._modules = {**self.heads._modules, "distribution": distribution}
-        net.config = replace(self.config, median_ood=median_ood, interval_scale=interval_scale)
+        net.config = replace(
+            self.config, median_ood=median_ood, interval_scale=interval_scale, success_threshold=success_threshold
+        )
         return net
 
     # The `RewardModel` interface

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.client.shaping import select_success_threshold
 from embodied_rm.errors import UserError
 from embodied_rm.types import Array, BoolArray, RewardOutput, Views
 
@@ -78,8 +79,18 @@ class Capabilities:
     """Whether its states are `SerializableState`."""
     interval_scale: float | None = None
     """Half-width of the 90 % interval of progress, in uncertainties (`metrics.interval`). None: not calibrated."""
+    success_threshold: float | None = None
+    """Success probability in (0, 1] from which a frame counts as done. None: not calibrated."""
     failures: Mapping[str, int] = field(default_factory=dict)
     """Number of frames without a prediction so far, by reason."""
+
+    def select_success_threshold(self, setting: float | None = None) -> float:
+        """Return the threshold that applies: that of the user, else of the model, else 0.5."""
+        return select_success_threshold(setting, self.success_threshold)
+
+    def without_calibration(self) -> Capabilities:
+        """Return them without interval and threshold, for predictions that differ in kind from the calibrated ones."""
+        return replace(self, interval_scale=None, success_threshold=None)
 
 
 def check_reset(

@@ -34,7 +34,8 @@ class SubgoalRewardModel:
     """
 
     model: RewardModel
-    threshold: float = 0.5  # success probability from which a prediction counts as "done"
+    threshold: float | None = None
+    """Success probability from which a prediction counts as "done"; None: as fitted for the model, else 0.5."""
     patience: int = 5  # consecutive predictions after which a subgoal is done or undone
 
     @property
@@ -126,8 +127,9 @@ class SubgoalRewardModel:
 
     def _update_streaks(self, state: SubgoalState, output: RewardOutput, previous_output: RewardOutput) -> SubgoalState:
         """The state with updated streaks."""
-        done = output.success >= self.threshold
-        undone = (previous_output.progress < UNDONE_THRESHOLD) & (previous_output.success < self.threshold)
+        threshold = self.capabilities.select_success_threshold(self.threshold)
+        done = output.success >= threshold
+        undone = (previous_output.progress < UNDONE_THRESHOLD) & (previous_output.success < threshold)
         undone &= output.progress < STARTED_THRESHOLD
         return replace(
             state,

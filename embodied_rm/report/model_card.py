@@ -49,6 +49,7 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         f"value +- {metrics['calibrate']['interval_scale']:.2f} (uncertainty + 0.01), fitted to cover 90 % of",
         f"frames of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of frames",
         "above the 99th percentile of these episodes. All columns: docs/metrics.md.",
+        *describe_success_threshold(metrics["calibrate"].get("success_threshold")),
         "Baselines without images, on the same episodes:",
         "",
         *_metric_table("baseline", baselines),
@@ -79,6 +80,13 @@ def describe_start(init_sha256: str | None) -> str:
         f"Training continued from the checkpoint with the `manifest_sha256` `{init_sha256}`.\n"
         "`embodied-rm build-checkpoint init_from=` trained it and generated this card."
     )
+
+
+def describe_success_threshold(threshold: float | None) -> list[str]:
+    """Return the lines on the fitted success threshold; none for a model without one."""
+    if threshold is None:
+        return []
+    return [f"A frame counts as done from a success probability of {threshold:.3f}, fitted on the same episodes."]
 
 
 def _metric_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:

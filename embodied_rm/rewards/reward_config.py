@@ -23,8 +23,8 @@ class RewardConfig:
     """Multiple of the prediction's uncertainty that is subtracted from its progress."""
     score_every: int = 1
     """Steps between two scores of an environment; the end of an episode is always scored."""
-    success_threshold: float = 0.5
-    """Probability of success from which a prediction counts as success."""
+    success_threshold: float | None = None
+    """Probability of success from which a prediction counts as success; None: as fitted for the model, else 0.5."""
     success_patience: int = 5
     """Consecutive predictions of success that end an episode as a success."""
     success_reward: float = 1.0
@@ -38,7 +38,7 @@ class RewardConfig:
         if self.score_every < 1 or self.success_patience < 1:
             values = f"{self.score_every} and {self.success_patience}"
             raise UserError(f"score_every and success_patience must be >= 1, got {values}")
-        if not 0 < self.success_threshold <= 1:
+        if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
             raise UserError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
         check_minimum(self, 0, "progress_scale", "success_reward", "uncertainty_penalty")
 

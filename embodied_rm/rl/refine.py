@@ -265,6 +265,7 @@ def summarize_setup(
     env: gym.vector.VectorEnv, learner: PPO, model: RewardModel, config: RefineConfig
 ) -> dict[str, object]:
     """Return the table that is printed before the first step."""
+    threshold = model.capabilities.select_success_threshold(config.reward.success_threshold)
     return {
         "environments": f"{learner.dist.world_size * env.num_envs} in {learner.dist.world_size} processes",
         "reward model": type(model).__name__,
@@ -274,7 +275,7 @@ def summarize_setup(
         "gamma": config.ppo.gamma,
         "reward rule": f"{config.reward.rule}, scale {config.reward.progress_scale}, scored every "
         f"{config.reward.score_every} steps",
-        "success": f"+{config.reward.success_reward} {success_description(config.reward)}",
+        "success": f"+{config.reward.success_reward} {success_description(config.reward, threshold)}",
         "heuristic coefficient": f"{config.heuristic_coef}, 0 at a mean final potential of {config.heuristic_off_at:g}",
         "KL to the imitated policy": f"{config.bc_kl_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,

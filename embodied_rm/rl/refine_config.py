@@ -56,8 +56,8 @@ class RefineConfig:
         check_minimum(self, 0, "bc_kl_coef", "imitation_coef")
 
 
-def success_description(reward: RewardConfig) -> str:
-    """Return in words when an episode is a success."""
+def success_description(reward: RewardConfig, threshold: float) -> str:
+    """Return in words when an episode is a success; `threshold` is the success threshold that applies."""
     if reward.success_source == "simulator":
         return "according to the simulator"
-    return f"after {reward.success_patience} predictions of success >= {reward.success_threshold}"
+    return f"after {reward.success_patience} predictions of success >= {threshold:.4g}"

@@ -27,6 +27,7 @@ class ModelMetadata:
     views: tuple[str, ...] | None  # view names of the model; None: any
     image_size: tuple[int, int] | None  # height and width of its input; None: any
     predicts_success: bool
+    success_threshold: float | None  # success probability from which a frame counts as done; None: not calibrated
     supports_restore: bool  # whether the state of episodes can be returned and restored
     passed_self_test: bool  # whether its predictions on fixed images equal those stored with the checkpoint
 

@@ -107,6 +107,7 @@ def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
         encoder=encoder,
         median_ood=None,
         interval_scale=None,
+        success_threshold=None,
     )
     net = ProgressNet(extended)
     state_dict = net.state_dict()

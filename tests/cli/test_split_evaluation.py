@@ -124,9 +124,13 @@ def test_a_model_is_calibrated_on_unseen_episodes(
     assert main([*fresh_args, f"out={tmp_path / 'fresh'}"]) == 0
     line = ["calibrate", f"data={tmp_path / 'fresh'}", f"checkpoint={seen_model}", f"out={tmp_path / 'calibrated'}"]
     assert main(line) == 0
-    scale = metrics(tmp_path / "calibrated")["calibrate"]["interval_scale"]
+    fitted = metrics(tmp_path / "calibrated")["calibrate"]
+    scale = fitted["interval_scale"]
     before, after = (load_progress_net(folder / "checkpoint") for folder in (seen_model, tmp_path / "calibrated"))
     assert before.capabilities.interval_scale is None and after.capabilities.interval_scale == pytest.approx(scale)
+    assert before.capabilities.success_threshold is None
+    assert 0 < after.capabilities.success_threshold == fitted["success_threshold"] <= 1
+    assert after.with_fusion("forward").capabilities.success_threshold is not None, "success depends on no fusion"
     assert all(torch.equal(after.state_dict()[name], weights) for name, weights in before.state_dict().items())
     assert after.with_fusion("forward").capabilities.interval_scale is None, "another fusion has other errors"
     eval_args = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "report_episodes=1"]

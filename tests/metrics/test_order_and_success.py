@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.metrics import kendall_tau_a, mae, mcc, roc_auc, spearman, voc, voc_f1, wilson_interval
+from embodied_rm.metrics import best_threshold, kendall_tau_a, mae, mcc, roc_auc, spearman, voc, voc_f1, wilson_interval
 
 curves = arrays(np.float64, st.integers(3, 20), elements=st.floats(0, 1), unique=True)
 
@@ -84,6 +84,36 @@ def test_mcc_of_perfect_reversed_constant_and_mixed_predictions():
     # 4 of 6 true positives, 1 of 4 false positives: (4 * 3 - 1 * 2) / sqrt(5 * 6 * 4 * 5)
     predicted = np.array([True] * 4 + [False] * 2 + [True] + [False] * 3)
     assert mcc(predicted, truth) == pytest.approx(10 / math.sqrt(600))
+
+
+def test_best_threshold_is_the_middle_between_separable_classes():
+    scores = np.float32([0.1, 0.3, 0.7, 0.9])
+    assert best_threshold(scores, scores > 0.5) == pytest.approx(0.5)
+    assert best_threshold(scores, scores > 0.2) == pytest.approx(0.2)
+    # 0.5 and 0.9 both err once; the second gap is wider.
+    assert best_threshold([0.4, 0.6, 0.7, 1.1], np.array([False, True, False, True])) == pytest.approx(0.9)
+
+
+def test_best_threshold_has_no_value_for_one_class_or_one_score():
+    for scores, positive in (([0.1, 0.2], [True, True]), ([0.1, 0.2], [False, False]), ([0.5, 0.5], [True, False])):
+        assert math.isnan(best_threshold(scores, np.array(positive)))
+    assert math.isnan(best_threshold([], np.zeros(0, bool)))
+
+
+def test_best_threshold_separates_neighboring_floats():
+    scores = np.array([np.nextafter(np.float32(1), np.float32(0)), 1], np.float32)
+    assert (scores >= best_threshold(scores, np.array([False, True]))).tolist() == [False, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=2, max_size=20))
+def test_no_threshold_has_a_larger_mcc_than_the_best_one(cases):
+    scores, positive = np.float32([score for score, _ in cases]) / 8, np.array([done for _, done in cases])
+    best = best_threshold(scores, positive)
+    values = [mcc(scores >= threshold, positive) for threshold in np.unique(scores)[1:]]
+    if math.isnan(best):
+        assert all(math.isnan(value) for value in values)
+    else:
+        assert mcc(scores >= best, positive) == pytest.approx(max(values))
 
 
 def test_random_scores_have_chance_values():

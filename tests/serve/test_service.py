@@ -51,6 +51,12 @@ def test_service_matches_local_model() -> None:
                 np.testing.assert_allclose(getattr(prediction, name), expected, atol=1e-5, equal_nan=True, err_msg=name)
 
 
+@pytest.mark.parametrize("threshold", [None, 0.7])
+def test_the_success_threshold_of_the_model_is_that_of_its_client(threshold: float | None) -> None:
+    with serving(HashModel(), success_threshold=threshold) as url, RewardClient(url) as client:
+        assert RemoteRewardModel(client).capabilities.success_threshold == threshold
+
+
 class StartsHalfway(HashModel):
     """Has a progress of its own at the first frame."""
 

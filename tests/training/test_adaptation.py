@@ -62,8 +62,9 @@ def test_views_and_subtasks_are_added_without_changing_the_init_net(tmp_path):
 def test_warm_start_drops_the_calibration():
     init_net = make_init_net()
     states = torch.randn(2, 200, init_net.config.width)
-    calibrated = init_net.with_calibration(EmbeddingDistribution.fit(*states), 0.8, 2.0)
+    calibrated = init_net.with_calibration(EmbeddingDistribution.fit(*states), 0.8, 2.0, 0.7)
     net = warm_start(calibrated, init_net)
+    assert calibrated.capabilities.success_threshold == 0.7 and net.capabilities.success_threshold is None
     assert net.capabilities.interval_scale is None and net.config.median_ood is None and net.heads.distribution is None
 
 

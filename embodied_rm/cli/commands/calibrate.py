@@ -1,4 +1,4 @@
-"""`embodied-rm calibrate`: fit the confidence interval and the out-of-distribution score of a model."""
+"""`embodied-rm calibrate`: fit the confidence interval, the success threshold and the OOD score of a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import torch
 
 from embodied_rm.command import Command
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.evaluate import errors_and_uncertainties, ground_truths, uncertainty_table
+from embodied_rm.evaluate import errors_and_uncertainties, ground_truths, success_pairs, uncertainty_table
 from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data, require_progress_net
-from embodied_rm.metrics import conformal_scale, split_halves
+from embodied_rm.labels.labeled_episode import LabeledEpisode
+from embodied_rm.metrics import best_threshold, conformal_scale, split_halves
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.ood import MIN_SAMPLES, EmbeddingDistribution
@@ -20,7 +21,7 @@ from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import split_subgoals
 from embodied_rm.paths import CHECKPOINT_DIR
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, RewardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,14 @@ def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     if np.isnan(uncertainty_metrics["interval_coverage"]):
         raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
     scale = conformal_scale(*errors_and_uncertainties(predictions, labeled))
-    save_progress_net(run.path / CHECKPOINT_DIR, net.with_calibration(state_distribution, median_ood, scale), facts)
+    threshold = fit_success_threshold(predictions, labeled)
+    if threshold is None:
+        reporter.log("no success threshold: it needs frames with the task done and frames without, of known outcome")
+    calibrated_net = net.with_calibration(state_distribution, median_ood, scale, threshold)
+    save_progress_net(run.path / CHECKPOINT_DIR, calibrated_net, facts)
     metrics = {
         "interval_scale": scale,
+        "success_threshold": threshold,
         "half_split_coverage": uncertainty_metrics["interval_coverage"],
         "median_ood": median_ood,
         "episodes": len(episodes),
@@ -79,6 +85,15 @@ def fit_state_distribution(
         )
     state_distribution = EmbeddingDistribution.fit(fitted, held_out)
     return state_distribution, float(state_distribution(held_out).median())
+
+
+def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
+    """Return the success probability that best separates done frames from the others, see `best_threshold`.
+
+    The frames are the scored ones of which it is known. None: the episodes show only one kind.
+    """
+    threshold = best_threshold(*success_pairs(predictions, labels))
+    return None if np.isnan(threshold) else threshold
 
 
 COMMAND = Command(schema=CalibrateConfig, main=main)

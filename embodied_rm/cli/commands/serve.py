@@ -97,6 +97,7 @@ def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetada
         views=judge.input_spec.views,
         image_size=judge.input_spec.image_size,
         predicts_success=model.capabilities.predicts_success,
+        success_threshold=model.capabilities.success_threshold,
         supports_restore=model.capabilities.serializable_state,
         passed_self_test=matches_expected(outputs, expected),
     )

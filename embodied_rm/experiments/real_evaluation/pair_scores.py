@@ -10,6 +10,7 @@ from itertools import product
 
 from embodied_rm.api.clip_output import done_frames
 from embodied_rm.api.demonstration_reward_model import DEMONSTRATED
+from embodied_rm.client.shaping import DEFAULT_SUCCESS_THRESHOLD
 from embodied_rm.errors import DataError
 from embodied_rm.experiments.real_evaluation.baselines import BASELINES, BaselineInput
 from embodied_rm.experiments.real_evaluation.real_sets import RealSet, stack_views
@@ -103,7 +104,7 @@ def measure_seconds(model: DemonstrationModel, encoder: FrozenEncoder, frames: F
 
 def predicts_done(output: RewardOutput) -> float:
     """1 if the task is predicted done at some frame, by the rule that ends episodes of a training; else 0."""
-    return float(done_frames(output, RewardConfig.success_threshold, RewardConfig.success_patience).any())
+    return float(done_frames(output, DEFAULT_SUCCESS_THRESHOLD, RewardConfig.success_patience).any())
 
 
 def ending(values: Array) -> float:

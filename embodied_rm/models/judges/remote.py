@@ -115,8 +115,12 @@ class RemoteRewardModel:
             views=None if views is None else tuple(views),
             image_size=None if image_size is None else (image_size[0], image_size[1]),
         )
-        predicts_success, can_restore = metadata["predicts_success"], metadata["supports_restore"]
-        self.capabilities = Capabilities(predicts_success=predicts_success, serializable_state=can_restore)
+        self.capabilities = Capabilities(
+            predicts_success=metadata["predicts_success"],
+            serializable_state=metadata["supports_restore"],
+            # A service of an earlier version names no threshold: its models have none.
+            success_threshold=metadata.get("success_threshold"),
+        )
         self._next_env = count()
         self._ended_envs: SimpleQueue[int] = SimpleQueue()
 

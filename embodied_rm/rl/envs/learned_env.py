@@ -30,7 +30,7 @@ class LearnedRewardEnv(RewardEnv):
     required_attrs = ("view_names", "render_views", "instructions")
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
-        super().__init__(env, config, gamma)
+        super().__init__(env, config, gamma, model.capabilities.success_threshold)
         self.model = SubgoalRewardModel(model, config.success_threshold, config.success_patience)
         self._reward_state: SubgoalState
 

@@ -55,8 +55,14 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
     curriculum: StartCurriculum | None = None  # start states of episodes; None: the environment draws them
 
-    def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
-        """Wrap an environment; `gamma` is the discount of the learner, in (0, 1]."""
+    def __init__(
+        self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float, fitted_threshold: float | None = None
+    ) -> None:
+        """Wrap an environment.
+
+        `gamma` is the discount of the learner, in (0, 1]; `fitted_threshold` is the success threshold of the model,
+        which applies where the config has none.
+        """
         if any(isinstance(layer, RewardEnv) for layer in unwrap_layers(env)):
             raise UserError("the environment already has a learned reward; a second one would reward progress twice")
         self.rule = find_rule(config.rule)
@@ -69,7 +75,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             gamma=gamma, scale=config.progress_scale, max_episode_steps=getattr(env, "max_episode_steps", None)
         )
         self.stats = RolloutStats()
-        self._episodes = EpisodeReward(self.num_envs, config, gamma, self._compute_reward)
+        self._episodes = EpisodeReward(self.num_envs, config, gamma, self._compute_reward, fitted_threshold)
 
     required_attrs: ClassVar[tuple[str, ...]] = ()  # attributes that the environment must have to be scored
 

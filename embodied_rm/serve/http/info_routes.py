@@ -74,6 +74,7 @@ def describe_model(service: RewardService) -> dict[str, Any]:
             "views": None if metadata.views is None else list(metadata.views),
             "image_size": None if metadata.image_size is None else list(metadata.image_size),
             "predicts_success": metadata.predicts_success,
+            "success_threshold": metadata.success_threshold,
             "supports_restore": metadata.supports_restore,
         },
     }
