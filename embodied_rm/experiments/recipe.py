@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.api.in_context import DemonstrationKeys
+from embodied_rm.client.shaping import DEFAULT_SUCCESS_THRESHOLD
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.tabletop import clone_policy, collect_episodes
@@ -66,8 +67,20 @@ class RefinementRecipe:
             ignored_keys += ("judge",)
         refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
         refine_settings = {name: value for name, value in refine_settings.items() if name not in DEMONSTRATION_KEYS}
+        threshold = record_threshold(self.refine.reward.success_threshold)
+        refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
+
+
+def record_threshold(threshold: float | None) -> float | str:
+    """Return the success threshold as cells record it: that of the model as the default, which was a number before.
+
+    The digest of the model decides its value. The same number, set by the user, is recorded as text.
+    """
+    if threshold is None:
+        return DEFAULT_SUCCESS_THRESHOLD
+    return str(threshold) if threshold == DEFAULT_SUCCESS_THRESHOLD else threshold
 
 
 def with_rule(rule: str, reward: RewardConfig) -> RewardConfig:

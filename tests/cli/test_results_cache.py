@@ -1,12 +1,19 @@
 """The results cache: read on other machines, measured again under other settings."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from embodied_rm.cli.compose import compose_typed
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.experiments.compare_rules import CompareConfig, make_recipe
+from embodied_rm.experiments.recipe import record_threshold
 from embodied_rm.experiments.results_cache import ResultsCache, begin_cell, code_digest, open_results_cache
+from embodied_rm.models.checkpoint import model_digest
+from embodied_rm.paths import resolve_reward_model
 
+RESULTS_DIR = Path(__file__).parents[2] / "docs" / "results"
 SETTINGS = {"updates": 3, "labels": ("hops",)}
 
 
@@ -84,3 +91,17 @@ def test_an_invalid_line_is_named(cache, line):
     cache.path.write_text(cache.path.read_text() + line + "\n")
     with pytest.raises(DataError, match=r"page_hard\.jsonl, line 2"):
         cache.read("lift/0", SETTINGS)
+
+
+@pytest.mark.parametrize("rule", ["shaped", "sparse", "raw"])
+def test_measured_days_stay_valid(rule):
+    """A new setting whose default changes nothing keeps the cells of `make refinement`."""
+    args = ["tasks=[lift_cube]", "refine.reward.success_source=simulator"]
+    recipe = make_recipe(compose_typed("compare", args, CompareConfig), 0, "lift_cube", rule)
+    _, settings = recipe.cache_settings(model_digest(resolve_reward_model(None)))
+    assert ResultsCache(RESULTS_DIR / "refine_rules.jsonl").read(f"lift_cube/0/{rule}", settings) is not None
+
+
+def test_a_threshold_of_the_user_is_another_cell():
+    assert record_threshold(None) == 0.5 and record_threshold(0.7) == 0.7
+    assert record_threshold(0.5) != record_threshold(None)
