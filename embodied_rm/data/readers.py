@@ -107,9 +107,9 @@ def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMa
 @register_dataset_reader("robomimic", layout="*.hdf5 (robomimic)")
 def _open_robomimic(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if path.is_file():
-        files = [path] if path.suffix in HDF5_SUFFIXES else []
-    else:
-        files = sorted(file for file in path.glob("*") if file.suffix in HDF5_SUFFIXES)
+        files = [path] if path.suffix.lower() in HDF5_SUFFIXES else []
+    else:  # without the dot files that some systems write beside each file
+        files = sorted(file for file in path.glob("[!.]*") if file.suffix.lower() in HDF5_SUFFIXES)
     return open_robomimic(files, path, instruction, feature_map) if files else None
 
 

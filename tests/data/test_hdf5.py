@@ -312,3 +312,10 @@ def test_missing_h5py_names_the_extra(lift, monkeypatch):
     monkeypatch.setattr("embodied_rm.data.hdf5.file.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"embodied-rm\[hdf5\]"):
         Hdf5Reader()
+
+
+def test_dot_files_are_no_demonstrations_and_suffixes_have_any_case(lift):
+    lift.rename(lift.with_name("lift.HDF5"))
+    (lift.parent / "._lift.HDF5").write_bytes(b"written by a file system")
+    source = open_dataset(lift.parent)
+    assert source.issues == () and source.meta[0].name == "demo_0"

@@ -25,6 +25,18 @@ class EpisodeOffset(NamedTuple):
 
 
 CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
+DERIVED_COLUMNS = ("index", "frame_index", "timestamp")
+"""Columns that follow from the order of the rows, and that other writers leave out."""
+
+
+def find_views(root: Path, features: Mapping[str, Any]) -> tuple[dict[str, str], list[DataIssue]]:
+    """Return view name -> video feature with files, and an issue per feature without; `DataError` if there is none."""
+    stored = fmt.video_keys(features)
+    if not stored:
+        raise DataError(f"{root}: the dataset has no videos; features: {', '.join(features)}")
+    available = {view: key for view, key in stored.items() if fmt.has_videos(root, key)} or stored
+    messages = [f"lists {key}, which has no videos: left out" for view, key in stored.items() if view not in available]
+    return available, [DataIssue(file=root / fmt.INFO_PATH, message=message, episodes=()) for message in messages]
 
 
 def check_totals(
@@ -64,8 +76,10 @@ def check_files(
     """
     offsets: dict[int, EpisodeOffset] = {}
     issues: list[DataIssue] = []
+    starts = np.cumsum([0, *(row.meta.length for row in sorted(rows, key=lambda row: row.index))])
+    first_indices = dict(zip(sorted(row.index for row in rows), starts.tolist(), strict=False))
     for path, file_rows in _group_by_file((row.data_path, row) for row in rows):
-        file_offsets, file_issues = _check_data_file(root, path, file_rows, info, num_tasks)
+        file_offsets, file_issues = _check_data_file(root, path, file_rows, info, num_tasks, first_indices)
         offsets |= file_offsets
         issues += file_issues
     video_segments = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
@@ -81,20 +95,30 @@ def _group_by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[A
 
 
 def _check_data_file(
-    root: Path, path: Path, rows: list[EpisodeIndexRow], info: Mapping[str, Any], num_tasks: float
+    root: Path,
+    path: Path,
+    rows: list[EpisodeIndexRow],
+    info: Mapping[str, Any],
+    num_tasks: float,
+    first_indices: Mapping[int, int],
 ) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
-    """Check the rows of one data file against the episode index."""
+    """Check the rows of one data file against the episode index.
+
+    `first_indices`: episode index -> index of its first frame in the dataset, where neither the rows nor the episode
+    index have it.
+    """
     episode_names = [row.meta.name for row in rows]
     feature_keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
     try:
         if not is_inside(root, path):
             raise DataError(f"{path}: leads out of the dataset's folder")
         columns = read_footer(path).schema.to_arrow_schema().names
-        missing = [key for key in {*feature_keys, *fmt.DEFAULT_FEATURES} if key not in columns]
+        missing = [key for key in {*feature_keys, *fmt.DEFAULT_FEATURES} - {*DERIVED_COLUMNS} if key not in columns]
         if missing:
             raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
-        stored = read_parquet(path, list(CHECKED_COLUMNS))
-        table = {key: _numeric_column(path, stored[key]) for key in CHECKED_COLUMNS}
+        checked = [key for key in CHECKED_COLUMNS if key in columns]
+        stored = read_parquet(path, checked)
+        table = {key: _numeric_column(path, stored[key]) for key in checked}
     except DataError as error:
         return {}, [DataIssue.from_error(error, episode_names, path)]
     offsets, issues = {}, []
@@ -102,7 +126,9 @@ def _check_data_file(
         row_indices = np.flatnonzero(table["episode_index"] == row.index)
         message = _find_row_error(row, row_indices, table, info["fps"], num_tasks)
         if message is None:
-            offsets[row.index] = EpisodeOffset(int(row_indices[0]), int(table["index"][row_indices[0]]))
+            derived = row.dataset_from_index if row.dataset_from_index is not None else first_indices[row.index]
+            stored_index = table["index"][row_indices[0]] if "index" in table else derived
+            offsets[row.index] = EpisodeOffset(int(row_indices[0]), int(stored_index))
         else:
             issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
     return offsets, issues
@@ -125,10 +151,14 @@ def _find_row_error(
     if row_indices[-1] - row_indices[0] + 1 != length:
         return f"the rows of episode {row.index} do not follow each other"
     frame_indices = np.arange(length)
-    start = table["index"][row_indices[0]] if row.dataset_from_index is None else row.dataset_from_index
-    expected = {"frame_index": (frame_indices, 0.0), "index": (start + frame_indices, 0.0)}
-    expected["timestamp"] = (frame_indices / fps, 0.5 / fps)
+    start = row.dataset_from_index
+    if start is None and "index" in table:
+        start = table["index"][row_indices[0]]
+    expected = {"frame_index": (frame_indices, 0.0), "timestamp": (frame_indices / fps, 0.5 / fps)}
+    expected["index"] = ((start or 0) + frame_indices, 0.0)
     for key, (values, tolerance) in expected.items():
+        if key not in table:
+            continue
         mismatches = np.flatnonzero(~(np.abs(table[key][row_indices] - values) <= tolerance))
         if len(mismatches):
             frame = mismatches[0]

@@ -59,8 +59,11 @@ def view_key(view: str) -> str:
 
 
 def view_name(key: str) -> str:
-    """Return the view of a video feature, also for third-party names ("observation.image" is view "image")."""
-    return key.removeprefix(IMAGE_PREFIX).removeprefix("observation.")
+    """Return the view of a video feature, also for third-party names ("observation.image" is view "image").
+
+    One prefix is removed, so that a view with such a name keeps it when it is written and read back.
+    """
+    return key.removeprefix(IMAGE_PREFIX if key.startswith(IMAGE_PREFIX) else "observation.")
 
 
 def scalar_feature(dtype: str) -> Feature:
@@ -140,7 +143,16 @@ def read_info(root: Path) -> dict[str, Any]:
 def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
     """Return view name -> feature for every color video."""
     videos = {key: feature.get("info") for key, feature in features.items() if feature["dtype"] == "video"}
-    return {view_name(key): key for key, info in videos.items() if not _is_depth(info)}
+    names: dict[str, str] = {}
+    for key, info in videos.items():
+        if not _is_depth(info):
+            names[key if view_name(key) in names else view_name(key)] = key
+    return names
+
+
+def has_videos(root: Path, key: str) -> bool:
+    """Return whether a video feature has a folder of files, of version 3.0 or 2.1."""
+    return any(path.is_dir() for pattern in (key, f"chunk-*/{key}") for path in (root / "videos").glob(pattern))
 
 
 def _is_depth(info: Any) -> bool:

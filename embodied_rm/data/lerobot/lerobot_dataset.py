@@ -13,7 +13,7 @@ from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap, resolv
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot import v21, v30
-from embodied_rm.data.lerobot.check import check_files, check_totals
+from embodied_rm.data.lerobot.check import check_files, check_totals, find_views
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.frame_columns import add_frame_annotations
 from embodied_rm.data.lerobot.parquet import read_parquet
@@ -29,7 +29,8 @@ class LeRobotDataset(BaseDataset):
     """A LeRobot dataset, an `EpisodeSource`. It is opened read-only.
 
     Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
-    with issues are excluded and listed in `issues`. Third-party datasets have no success and no subtasks.
+    with issues are excluded and listed in `issues`. Success and subtasks of third-party datasets are read where LeRobot's
+    tools write them.
     """
 
     def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:
@@ -37,11 +38,9 @@ class LeRobotDataset(BaseDataset):
         self._decoder = VideoDecoder()
         info = fmt.read_info(self.path)
         self._features: dict[str, Any] = info["features"]
-        stored_views = fmt.video_keys(self._features)
-        if not stored_views:
-            raise DataError(f"{self.path}: the dataset has no videos; features: {', '.join(self._features)}")
-        views = feature_map.resolve_views(stored_views, self.path)
-        feature_keys = {name: stored_views[view] for name, view in views.items()}
+        available, unavailable = find_views(self.path, self._features)
+        views = feature_map.resolve_views(available, self.path)
+        feature_keys = {name: available[view] for name, view in views.items()}
         version_reader = VERSION_READERS[info["codebase_version"]]
         rows, issues = version_reader.read_rows(self.path, info, feature_keys)
         num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
@@ -53,7 +52,7 @@ class LeRobotDataset(BaseDataset):
         check_not_empty(self.path, readable, (*issues, *file_issues))
         first_rows = {index: offset.file_row for index, offset in self._offsets.items()}
         self._rows, unread = add_frame_annotations(self.path, self._features, readable, first_rows)
-        self.issues: tuple[DataIssue, ...] = (*issues, *file_issues, *unread)
+        self.issues: tuple[DataIssue, ...] = (*unavailable, *issues, *file_issues, *unread)
         self._state_columns = resolve_columns(feature_map.state, fmt.STATE_KEY, self._features, self.path)
         self._action_columns = resolve_columns(feature_map.action, fmt.ACTION_KEY, self._features, self.path)
         self.views = tuple(feature_keys)
