@@ -29,7 +29,7 @@ class LeRobotDataset(BaseDataset):
     """A LeRobot dataset, an `EpisodeSource`. It is opened read-only.
 
     Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
-    with issues are excluded and listed in `issues`. Success and subtasks of third-party datasets are read where LeRobot's
+    with issues are excluded and listed in `issues`. Success and subtasks of datasets of others are read where LeRobot's
     tools write them.
     """
 
