@@ -1,12 +1,14 @@
 """The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.orientation import STORED, stored_size, turn
 from embodied_rm.data.source import (
     EpisodeColumns,
     EpisodeMeta,
@@ -25,16 +27,29 @@ class BaseDataset(ABC):
     fps: float
     meta: tuple[EpisodeMeta, ...]
     issues: tuple[DataIssue, ...]
+    orientations: Mapping[str, str] = MappingProxyType({})
+    """View -> how its stored images are turned (`orientation.ORIENTATIONS`); other views are as stored."""
 
     @abstractmethod
     def files(self, index: int) -> tuple[Path, ...]: ...
 
     @abstractmethod
-    def image_size(self, index: int) -> ImageSize: ...
+    def _stored_image_size(self, index: int) -> ImageSize:
+        """Return height and width of the stored images of the first view."""
 
     @abstractmethod
+    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+        """Read frames of one view as stored, uint8 [T, H, W, 3]."""
+
+    def image_size(self, index: int) -> ImageSize:
+        size = stored_size(self._stored_image_size(index), self.orientations.get(self.views[0], STORED))
+        assert size is not None
+        return size
+
     def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
-        """Read frames of one view, uint8 [T, H, W, 3]."""
+        orientation = self.orientations.get(view, STORED)
+        frames = self._read_stored_view(index, view, frame_indices, stored_size(size, orientation))
+        return frames if orientation == STORED else turn(frames, orientation)
 
     def __len__(self) -> int:
         return len(self.meta)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from embodied_rm.data.orientation import check_orientations
 from embodied_rm.errors import DataError, UserError, unknown_name_message
 
 
@@ -16,11 +17,14 @@ class FeatureMap:
     action: tuple[str, ...] = ()
     """Stored columns that are concatenated to the action. Empty: the default of the format."""
     fps: float | None = None  # frame rate (Hz) of files that store none
+    orientation: dict[str, str] = field(default_factory=dict)
+    """View, by its new name -> how its images are turned: see `orientation.ORIENTATIONS`."""
 
     def __post_init__(self) -> None:
         names = [*self.views, *self.views.values(), *self.state, *self.action]
         if not all(isinstance(name, str) and name for name in names):
             raise UserError(f"views and columns are named by texts, got {self.views}, {self.state}, {self.action}")
+        check_orientations(self.orientation)
         if self.fps is not None and not self.fps > 0:
             raise UserError(f"fps must be > 0, got {self.fps}")
 

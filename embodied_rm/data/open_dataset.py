@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from embodied_rm.data.annotation import AnnotationStore
+from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.concat import ConcatDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.orientation import check_views
 from embodied_rm.data.readers import READERS, register_dataset_reader
 from embodied_rm.data.recordings.recording import (
     INSTRUCTION_FILE,
@@ -45,6 +47,9 @@ def open_dataset(
     for reader in READERS.values():
         source = reader.open(path, instruction, feature_map)
         if source is not None:
+            check_views(feature_map.orientation, source.views, path)
+            if isinstance(source, BaseDataset):
+                source.orientations = {**source.orientations, **feature_map.orientation}
             return source
     if not path.is_dir():
         reason = "is neither a folder nor a file of a known format" if path.exists() else "no such folder"

@@ -319,3 +319,59 @@ def test_dot_files_are_no_demonstrations_and_suffixes_have_any_case(lift):
     (lift.parent / "._lift.HDF5").write_bytes(b"written by a file system")
     source = open_dataset(lift.parent)
     assert source.issues == () and source.meta[0].name == "demo_0"
+
+
+def rename_images(path: Path) -> None:
+    """Name the images as LIBERO does."""
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            for camera in ("agentview", "robot0_eye_in_hand"):
+                demo.move(f"obs/{camera}_image", f"obs/{camera}_rgb")
+
+
+def test_images_of_libero_are_flipped_unless_the_user_says_otherwise(lift):
+    upright = open_dataset(lift).episode(0).views["agentview"]
+    rename_images(lift)
+    source = open_dataset(lift)
+    assert "LIBERO stores its images from below" in str(source.issues[0])
+    assert np.array_equal(source.episode(0).views["agentview"], upright[:, ::-1])
+    stored = open_dataset(lift, feature_map=FeatureMap(orientation={"agentview": "stored"})).episode(0).views
+    assert np.array_equal(stored["agentview"], upright)
+    assert np.array_equal(stored["robot0_eye_in_hand"], source.episode(0).views["robot0_eye_in_hand"])
+
+
+@pytest.mark.parametrize("instruction", [None])
+def test_images_of_others_with_such_names_are_as_stored(tmp_path, instruction):
+    path = write_robomimic(tmp_path / "real.hdf5", instruction)
+    upright = open_dataset(path, "go").episode(0).views["agentview"]
+    rename_images(path)
+    assert np.array_equal(open_dataset(path, "go").episode(0).views["agentview"], upright)
+
+
+TURNED = {
+    "flip": lambda frames: frames[:, ::-1],
+    "mirror": lambda frames: frames[:, :, ::-1],
+    "rotate_90": lambda frames: np.rot90(frames, -1, axes=(1, 2)),
+    "rotate_180": lambda frames: frames[:, ::-1, ::-1],
+    "rotate_270": lambda frames: np.rot90(frames, 1, axes=(1, 2)),
+    "stored": lambda frames: frames,
+}
+
+
+@pytest.mark.parametrize("orientation", TURNED)
+def test_images_are_turned_as_the_user_says(lift, orientation):
+    stored = open_dataset(lift)
+    feature_map = FeatureMap(views={"agentview": "front"}, orientation={"front": orientation})
+    source = open_dataset(lift, feature_map=feature_map)
+    expected = TURNED[orientation](stored.episode(0).views["agentview"])
+    assert np.array_equal(source.episode(0).views["front"], expected)
+    assert source.image_size(0) == expected.shape[1:3]
+    block = source.read_frames(0, 2, 5, views=["front"], size=expected.shape[1:3])
+    assert np.array_equal(block.frames[:, 0], expected[2:5])
+
+
+def test_unknown_orientations_and_views_are_refused(lift):
+    with pytest.raises(UserError, match=r"unknown orientation of front 'flipped'. Did you mean 'flip'"):
+        FeatureMap(orientation={"front": "flipped"})
+    with pytest.raises(DataError, match=r"unknown view 'front'.*Available: agentview"):
+        open_dataset(lift, feature_map=FeatureMap(orientation={"front": "flip"}))

@@ -42,13 +42,13 @@ class Hdf5Dataset(BaseDataset):
     def files(self, index: int) -> tuple[Path, ...]:
         return (self._entries[index].path,)
 
-    def image_size(self, index: int) -> ImageSize:
+    def _stored_image_size(self, index: int) -> ImageSize:
         return self._entries[index].image_size
 
     def frame_rate(self, index: int) -> float:
         return self._entries[index].fps
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         entry = self._entries[index]
         return self._reader.read_images(entry.path, entry.views[view], frame_indices, size)
 

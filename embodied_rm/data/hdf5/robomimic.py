@@ -23,7 +23,8 @@ DATA_GROUP = "data"
 STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_qpos")
 """Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
-IMAGE_SUFFIXES = ("_image", "_rgb")
+LIBERO_SUFFIX, LIBERO_ORIENTATION = "_rgb", "flip"
+IMAGE_SUFFIXES = ("_image", LIBERO_SUFFIX)
 INSTRUCTION_KEYS = ("lang", "language_instruction", "language", "instruction", "task_description")
 """Keys of an instruction in `ep_meta` of a demonstration, or among its attributes."""
 
@@ -35,11 +36,13 @@ def open_robomimic(
     reader = Hdf5Reader()
     entries: dict[int, Hdf5EpisodeEntry] = {}
     issues: list[DataIssue] = []
+    libero_files: set[Path] = set()
     index = 0
     for path in files:
         try:
             tree = reader.read_tree(path)
             demos = _demo_names(tree, path)
+            libero_files |= {path} if _is_libero(tree) else set()
             file_instruction, fps = instruction or _file_instruction(tree), _read_fps(tree, path, feature_map)
             if not (file_instruction or any(_demo_instruction(tree, demo) for demo in demos)):
                 raise DataError(f"{path}: contains no instruction; set instruction=")
@@ -61,7 +64,20 @@ def open_robomimic(
         entries = {index: replace(entry, meta=replace(entry.meta, success=None)) for index, entry in entries.items()}
         message = "every reward is 0, so the success of its episodes is unknown"
         issues.append(DataIssue(file=dataset_path, message=message, episodes=()))
-    return Hdf5Dataset(dataset_path, reader, entries, issues)
+    is_libero = bool(libero_files) and all(entry.path in libero_files for entry in entries.values())
+    if is_libero:
+        message = "LIBERO stores its images from below: they are flipped, unless features.orientation says otherwise"
+        issues.append(DataIssue(file=dataset_path, message=message, episodes=()))
+    dataset = Hdf5Dataset(dataset_path, reader, entries, issues)
+    dataset.orientations = dict.fromkeys(dataset.views, LIBERO_ORIENTATION) if is_libero else {}
+    return dataset
+
+
+def _is_libero(tree: Hdf5Tree) -> bool:
+    """Return whether a file is LIBERO's: a problem, and images named `obs/<camera>_rgb`."""
+    images = [name for name in tree.shapes if tree.is_image_dataset(name)]
+    named = bool(images) and all(name.endswith(LIBERO_SUFFIX) for name in images)
+    return named and "problem_info" in tree.attributes.get(DATA_GROUP, {})
 
 
 def _demo_names(tree: Hdf5Tree, path: Path) -> list[str]:

@@ -57,14 +57,14 @@ class Mp4Dataset(BaseDataset):
     def files(self, index: int) -> tuple[Path, ...]:
         return tuple(self._recordings[index].videos[view] for view in self.views)
 
-    def image_size(self, index: int) -> ImageSize:
+    def _stored_image_size(self, index: int) -> ImageSize:
         info = self._video_infos[index][self.views[0]]
         return info.height, info.width
 
     def frame_rate(self, index: int) -> float:
         return self._video_infos[index][self.views[0]].fps
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         path, info = self._recordings[index].videos[view], self._video_infos[index][view]
         return self._decoder.read(path, info.timestamps[frame_indices], info.fps, size)
 
