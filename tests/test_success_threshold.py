@@ -121,6 +121,6 @@ def test_a_demonstration_has_the_default_threshold() -> None:
     """It decides success in another way than the head that the threshold was fitted for."""
     frames = np.full((2, 4, 4, 3), round(100 * BRIGHT), np.uint8)
     model = BaseRewardModel(BrightnessModel(FITTED))
-    demonstration = video("shown", [0, 35, 70])
+    demonstration = video("demonstration", [0, 35, 70])
     output = model.score(frames, "go", demonstration=demonstration, success_patience=1)
     assert output.done[-1]

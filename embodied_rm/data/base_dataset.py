@@ -38,7 +38,7 @@ class BaseDataset(ABC):
         """Return height and width of the stored images of the first view."""
 
     @abstractmethod
-    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         """Read frames of one view as stored, uint8 [T, H, W, 3]."""
 
     def image_size(self, index: int) -> ImageSize:
@@ -46,10 +46,10 @@ class BaseDataset(ABC):
         assert size is not None
         return size
 
-    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_turned_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+        """Read frames of one view in its orientation."""
         orientation = self.orientations.get(view, STORED)
-        frames = self._read_stored_view(index, view, frame_indices, stored_size(size, orientation))
-        return frames if orientation == STORED else turn(frames, orientation)
+        return turn(self._read_view(index, view, frame_indices, stored_size(size, orientation)), orientation)
 
     def __len__(self) -> int:
         return len(self.meta)
@@ -65,7 +65,8 @@ class BaseDataset(ABC):
 
     def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
-        frames = [self._read_view(index, view, frame_indices, size) for view in names]
+        read = self._read_turned_view if self.orientations else self._read_view
+        frames = [read(index, view, frame_indices, size) for view in names]
         return Views(names=names, frames=np.stack(frames, axis=1))
 
     def episode(
@@ -75,11 +76,12 @@ class BaseDataset(ABC):
         frame_indices = stride_indices(meta.length, stride)
         names = select_views(views, self.views, meta.name)
         subtasks, columns = meta.subtasks, self.columns(index)
+        read = self._read_turned_view if self.orientations else self._read_view
         if stride > 1:
             subtasks, columns = resample_subtasks(subtasks, frame_indices), columns.select(frame_indices)
         return Episode(
             name=meta.name,
-            views={view: self._read_view(index, view, frame_indices, size) for view in names},
+            views={view: read(index, view, frame_indices, size) for view in names},
             instruction=meta.instruction,
             fps=self.frame_rate(index) / stride,
             subtasks=subtasks,

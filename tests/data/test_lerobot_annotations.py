@@ -110,7 +110,7 @@ def test_they_are_read_from_version_2_1_too(tmp_path: Path) -> None:
     assert [meta.subtasks for meta in open_dataset(path).meta] == READ
 
 
-def test_subtasks_that_do_not_fit_are_told(dataset: Path) -> None:
+def test_subtasks_that_do_not_fit_are_reported(dataset: Path) -> None:
     edit_table(dataset / EPISODES, **{**sarm_columns("dense_"), "dense_subtask_end_frames": [[3], [4]]})
     source = open_dataset(dataset)
     assert [meta.subtasks for meta in source.meta] == READ[1:]
@@ -124,7 +124,7 @@ def test_a_subtask_index_is_read_with_its_list(dataset: Path, names: dict[str, l
     assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
 
 
-def test_a_subtask_index_without_names_is_told(dataset: Path) -> None:
+def test_a_subtask_index_without_names_is_reported(dataset: Path) -> None:
     add_frames(dataset, "subtask_index", "int64", [0] * sum(LENGTHS))
     source = open_dataset(dataset)
     assert [meta.subtasks for meta in source.meta] == [(), ()] and len(source.meta) == 2
@@ -176,7 +176,7 @@ def test_they_may_be_missing_in_version_2_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
-def test_a_video_feature_without_files_is_left_out_and_told(dataset: Path, tmp_path: Path, version: str) -> None:
+def test_a_video_feature_without_files_is_left_out_and_reported(dataset: Path, tmp_path: Path, version: str) -> None:
     episodes = [make_episode(number, length) for number, length in enumerate(LENGTHS)]
     path = dataset if version == "v3.0" else write_v21_dataset(tmp_path / "old", episodes)
     feature = json.loads((path / "meta/info.json").read_text())["features"]["observation.images.front"]

@@ -48,7 +48,7 @@ class Hdf5Dataset(BaseDataset):
     def frame_rate(self, index: int) -> float:
         return self._entries[index].fps
 
-    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         entry = self._entries[index]
         return self._reader.read_images(entry.path, entry.views[view], frame_indices, size)
 

@@ -71,7 +71,7 @@ class LeRobotDataset(BaseDataset):
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
         return info.height, info.width
 
-    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         path, start = self._rows[index].videos[view]
         return self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
 

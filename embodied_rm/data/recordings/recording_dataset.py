@@ -64,7 +64,7 @@ class Mp4Dataset(BaseDataset):
     def frame_rate(self, index: int) -> float:
         return self._video_infos[index][self.views[0]].fps
 
-    def _read_stored_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         path, info = self._recordings[index].videos[view], self._video_infos[index][view]
         return self._decoder.read(path, info.timestamps[frame_indices], info.fps, size)
 
