@@ -281,7 +281,12 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
 
     @cached_property
     def renderer(self) -> Renderer:
-        """Create the renderer at the first image, so that environments without images need no OpenGL."""
+        """Create the renderer at the first image, so that environments without images need no OpenGL.
+
+        Raises `SimError` once the environments are closed.
+        """
+        if self.closed:
+            raise SimError("the environments are closed, so they cannot be rendered: make new ones")
         size = (self.image_size, self.image_size)
         return make_renderer(self.config.renderer, self._backend, self.view_names, size, self.config.threads)
 
@@ -342,6 +347,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the renderer and the physics."""
-        if "renderer" in self.__dict__:
-            self.renderer.close()
+        renderer = self.__dict__.pop("renderer", None)
+        if renderer is not None:
+            renderer.close()
         self._backend.close()
