@@ -12,6 +12,7 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.training.fitting import with_image_size_of_encoder
+from embodied_rm.training.held_out import HeldOut, HeldOutConfig
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
 from embodied_rm.training.train_config import TrainConfig
@@ -23,6 +24,8 @@ def train(
     *,
     init_from: ProgressRewardModel | None = None,
     held_out: Iterable[Episode] = (),
+    eval_percent: float = HeldOutConfig.eval_percent,
+    patience: int = HeldOutConfig.patience,
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **config: Any,
@@ -32,9 +35,12 @@ def train(
     Args:
         data: Episodes with annotated subtasks, or with a progress column.
         init_from: A model to continue from; its image tower, image size and fusion stay. It is not changed.
-        held_out: Episodes that must not be among `data`, nor begin in the same scene as one that is.
-        folder: Run folder, for the checkpoint and TensorBoard's file; a training that was interrupted there continues.
-            None: nothing is kept on disk.
+        held_out: Episodes that must not be among `data`, nor begin in the same scene as one that is. The weights that
+            score them best are kept.
+        eval_percent: Percent of the training between two evaluations on `held_out`; 0: none, the last weights are kept.
+        patience: Evaluations in a row without a new best after which training stops; 0: it never stops early.
+        folder: Run folder, for the checkpoint, the curve `held_out.json` and TensorBoard's file; a training that was
+            interrupted there continues. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
         **config: Any field of `TrainConfig`, such as `steps=2000` or `image_size=(64, 64)`.
 
@@ -46,17 +52,20 @@ def train(
         DataError: When there are no episodes, one has no known progress, or one is held out too.
     """
     train_config = build_config(TrainConfig, config)
+    held_out_config = HeldOutConfig(eval_percent=eval_percent, patience=patience)
     with open_kept_or_temporary(folder) as run:
         if init_from is not None:
             train_config = replace(train_config, image_size=init_from.net.config.encoder.image_size)
         else:
             train_config = with_image_size_of_encoder(train_config)
+        held_out_episodes = list(read_at_size(held_out, train_config.image_size))
+        held_out_config.check_episodes(bool(held_out_episodes))
         net = train_net(
             read_at_size(data, train_config.image_size),
             train_config,
             run,
             reporter or NullReporter(),
-            read_at_size(held_out, train_config.image_size),
+            HeldOut(episodes=held_out_episodes, config=held_out_config) if held_out_episodes else None,
             init_net=None if init_from is None else init_from.net,
             init_metadata=None if init_from is None else init_from.metadata,
         )

@@ -30,7 +30,7 @@ from embodied_rm.paths import resolve_dataset
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes
-from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
+from embodied_rm.training import CHECKPOINT_DIR, HeldOut, HeldOutConfig, TrainConfig, train
 from embodied_rm.types import Episode
 
 COLUMN_TITLES = {
@@ -193,7 +193,9 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
         if (checkpoint := run.path / CHECKPOINT_DIR).exists():
             net = load_progress_net(checkpoint)
         else:
-            net = train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
+            # They test the schemes, so they choose no weights.
+            held_out = HeldOut(episodes=eval_episodes, config=HeldOutConfig(eval_percent=0))
+            net = train(train_episodes, train_config, run, bench_data.reporter, held_out)
         metrics = evaluate(net, eval_episodes, bench_data.reporter)
         num_episodes = {"num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)}
         run.write_json("metrics.json", {**metrics, **num_episodes})

@@ -23,6 +23,7 @@ from embodied_rm.models.tokens import known_words
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import ForwardFn, training_forward
+from embodied_rm.training.held_out import HeldOutCurve
 from embodied_rm.training.labelers import feature_labeler, preference_labeler
 from embodied_rm.training.loop import train_loop
 from embodied_rm.training.objective import LOSS_WEIGHTS
@@ -38,11 +39,13 @@ TRAIN_STATE_DIR = "unfinished"  # folder of the training state inside the run fo
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Processes and memory of a training run. They do not change the objective."""
+    """Processes, memory and evaluation of a training run. They do not change the objective."""
 
     group: DistContext = SINGLE_PROCESS  # processes that share each batch; rank 0 writes
     stream: StreamingEpisodes | None = None  # loads the episodes; None: all are in memory
     fsdp: bool = False  # whether the group shards the towers instead of replicating them
+    held_out: HeldOutCurve | None = None
+    """Curve of the net on held-out episodes, whose best weights are kept; None: the last weights are kept."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Digests of the data and of the initial weights; an interrupted run resumes on the same ones only."""
 
@@ -119,7 +122,9 @@ def fit(
         encoder = net.encoder.config
         # Updates of LoRA are new weights: they learn at the rate of the heads.
         image_lr_scale = config.pretrained_lr_scale if encoder.is_pretrained and encoder.trainable else 1.0
-        train_state = TrainState(net, weight_decay=config.weight_decay, image_lr_scale=image_lr_scale)
+        train_state = TrainState(
+            net, weight_decay=config.weight_decay, image_lr_scale=image_lr_scale, held_out=execution.held_out
+        )
         resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
         resume_settings |= {"fsdp": True} if fsdp else {}
         resume_settings |= execution.inputs
@@ -132,6 +137,8 @@ def fit(
     if stream is not None:
         stream.close()
     net.eval()
+    if execution.held_out is not None:
+        execution.held_out.load_best_weights()
     lora.merge_lora(net.encoder.clip.visual)
     if group.rank == 0:
         train_state.discard(run.path / TRAIN_STATE_DIR)

@@ -36,9 +36,11 @@ def train_loop(
     group: DistContext,
     stream: StreamingEpisodes | None,
 ) -> Iterator[int]:
-    """Train until the schedule ends; log every step. Yields each percent of the schedule that is reached.
+    """Train until the schedule or the patience ends; log every step and evaluation.
 
-    `save` is called every `config.checkpoint_seconds`. `stream` loads the episodes, if they are not all in memory.
+    Yields each percent of the schedule that is reached. `save` is called every `config.checkpoint_seconds`. `stream`
+    loads the episodes, if they are not all in memory. The evaluations count as training time, so that `max_seconds`
+    stays a limit.
     """
     assert isinstance(train_state.module, ProgressNet)
     schemes = select_schemes(config.label_schemes)
@@ -49,7 +51,10 @@ def train_loop(
         due = train_state.elapsed_s - last_save_s > config.checkpoint_seconds
         statuses = group.all_gather_object([elapsed_fraction(train_state, config), due])
         fraction, save_due = max(fraction for fraction, _ in statuses), statuses[0][1]  # by the clock of rank 0
-        if fraction >= 1:
+        held_out = train_state.held_out
+        if held_out is not None and held_out.is_due(fraction):
+            log.write(train_state.steps, {"held_out": held_out.evaluate(train_state.steps, fraction, group)})
+        if fraction >= 1 or (held_out is not None and held_out.is_exhausted):
             return
         if save_due:
             save()

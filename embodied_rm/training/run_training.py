@@ -18,10 +18,12 @@ from embodied_rm.models.pretrained_weights import tensors_sha256
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.fitting import Execution, fit, make_net
+from embodied_rm.training.held_out import HeldOut, HeldOutCurve
 from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
 CHECKPOINT_DIR = "checkpoint"  # folder of the model inside the run folder
+HELD_OUT_FILE = "held_out.json"  # the held-out curve inside the run folder
 
 
 def train(
@@ -29,7 +31,7 @@ def train(
     config: TrainConfig,
     run: RunFolder,
     reporter: Reporter,
-    held_out: Iterable[Episode] = (),
+    held_out: HeldOut | None = None,
     init_net: ProgressNet | None = None,
     init_metadata: Mapping[str, Any] | None = None,
     execution: Execution | None = None,
@@ -37,7 +39,8 @@ def train(
     """Train a reward model and save it under `<run>/checkpoint`; return it in eval mode. An interrupted run resumes.
 
     Args:
-        held_out: Episodes that must not be trained on, nor others with their initial scenes: `DataError`.
+        held_out: Episodes that must not be trained on, nor others with their initial scenes: `DataError`. The weights
+            that score them best are kept, and `<run>/held_out.json` has the curve, unless their config forbids it.
         init_net: Model to continue from, see `warm_start`. None: random weights.
         init_metadata: Training data of `init_net`, from its checkpoint.
         execution: Processes and streaming; None: one process with all episodes in memory.
@@ -46,17 +49,23 @@ def train(
     if not all_episodes:
         raise DataError("there are no episodes to train on")
     names, scenes = index_fingerprints(all_episodes)
-    held_out_names, held_out_scenes = index_fingerprints(held_out)
-    check_no_overlap(names, held_out_names)
-    check_no_overlap(scenes, held_out_scenes, "scene")
+    if held_out is not None:
+        held_out = held_out.read()
+        held_out_names, held_out_scenes = index_fingerprints(held_out.episodes)
+        check_no_overlap(names, held_out_names)
+        check_no_overlap(scenes, held_out_scenes, "scene")
     fresh_net = make_net(all_episodes, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
-    data_hash = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
+    data_hash = hash_names(names)
     inputs = {"data": data_hash, "init_from": "none" if init_net is None else tensors_sha256(init_net.state_dict())}
     execution = replace(execution or Execution(), inputs=inputs)
+    if held_out is not None and held_out.config.eval_percent:
+        execution = add_curve(execution, HeldOutCurve(net, held_out, reporter), hash_names(held_out_names))
     fit(net, all_episodes, config, run, reporter, execution=execution)
     if execution.group.rank:
         return net
+    if execution.held_out is not None:
+        run.write_json(HELD_OUT_FILE, execution.held_out.summary())
     image_size = net.config.encoder.image_size
     data_provenance = provenance(
         resize_episode(e, net.config.views, image_size) if "scene" not in e.metadata else e for e in all_episodes
@@ -66,6 +75,21 @@ def train(
     metadata = {"data_sha256": data_hash, "episodes": len(all_episodes), **combined}
     save_progress_net(run.path / CHECKPOINT_DIR, net, metadata)
     return net
+
+
+def hash_names(names: Iterable[str]) -> str:
+    """Return the SHA-256 of fingerprints in any order."""
+    return hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
+
+
+def add_curve(execution: Execution, curve: HeldOutCurve, data_hash: str) -> Execution:
+    """Return the execution with a held-out curve on data with this digest; `UserError` for sharded towers."""
+    if execution.fsdp:
+        raise UserError(
+            "fsdp=true shards the towers, and one process scores held_out: set eval_percent=0 or fsdp=false"
+        )
+    settings = {name: str(value) for name, value in vars(curve.config).items()}
+    return replace(execution, held_out=curve, inputs={**execution.inputs, "held_out": data_hash, **settings})
 
 
 def index_fingerprints(episodes: Iterable[Episode]) -> tuple[dict[str, str], dict[str, str]]:

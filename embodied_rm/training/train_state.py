@@ -1,8 +1,9 @@
-"""State of a training run (model, optimizers, elapsed time) that can be saved and resumed."""
+"""State of a training run (model, optimizers, elapsed time, held-out curve) that can be saved and resumed."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.training.held_out import HeldOutCurve
 from embodied_rm.training.muon import Muon
 from embodied_rm.training.sharding import distribute_like, full_tensor, is_sharded, local_shard
 
 ARCHITECTURE = "training_state"
+BEST_PREFIX = "best"  # prefix of the best weights so far among the saved tensors
 TEXT_LR_SCALE = 0.1
 """Learning rate factor of the text tower. At the full rate it first learns to distinguish tasks, which its random
 initialization does already, and forgets words that do not help with that, such as colors."""
@@ -57,8 +60,19 @@ class TrainState:
     sizes of Liu et al., arXiv 2502.16982.
     """
 
-    def __init__(self, module: nn.Module, *, weight_decay: float, image_lr_scale: float = 1.0) -> None:
-        """`image_lr_scale`: learning rate of the image encoder, as a fraction of that of the heads."""
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weight_decay: float,
+        image_lr_scale: float = 1.0,
+        held_out: HeldOutCurve | None = None,
+    ) -> None:
+        """Start a training.
+
+        `image_lr_scale`: learning rate of the image encoder, as a fraction of that of the heads. `held_out`: the curve
+        of the module on held-out episodes; None: there is none.
+        """
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         param_groups = []
         for part, lr_scale in {"heads": 1.0, "image": image_lr_scale, "text": TEXT_LR_SCALE}.items():
@@ -70,7 +84,7 @@ class TrainState:
                     {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0, "lr_scale": lr_scale},
                 ]
         muon_groups = [{"params": [p for name, p in trainable if is_hidden_matrix(name, p)], "lr_scale": 1.0}]
-        self.module = module
+        self.module, self.held_out = module, held_out
         self._parameters = [p for _, p in trainable]
         self._optimizers: dict[str, torch.optim.Optimizer] = {
             "adamw": torch.optim.AdamW(param_groups, betas=(0.9, 0.99), fused=True),
@@ -109,12 +123,16 @@ class TrainState:
         tensors = add_prefix("module", self.module.state_dict())
         for name in self._optimizers:
             tensors |= add_prefix(name, self._optimizer_state(name))
+        if self.held_out is not None:
+            tensors |= add_prefix(BEST_PREFIX, self.held_out.best_weights)
         for name in sorted(tensors):  # the same order of collectives in all processes
             full = full_tensor(tensors[name])
             tensors[name] = full if group.rank == 0 else torch.empty(0)
         if group.rank:
             return
-        manifest = {"architecture": ARCHITECTURE, "settings": dict(settings)}
+        manifest: dict[str, Any] = {"architecture": ARCHITECTURE, "settings": dict(settings)}
+        if self.held_out is not None:
+            manifest["held_out"] = self.held_out.rows
         save_tensors(folder, tensors, {**manifest, "steps": self.steps, "elapsed_s": self.elapsed_s})
 
     def resume(self, folder: Path, settings: Mapping[str, object]) -> None:
@@ -131,6 +149,8 @@ class TrainState:
         load_into(self.module, {**stored, **sharded}, folder)
         for name in self._optimizers:
             self._load_optimizer_state(name, strip_prefix(name, tensors))
+        if self.held_out is not None:
+            self.held_out.load(manifest["held_out"], strip_prefix(BEST_PREFIX, tensors))
         self.steps, self.elapsed_s = manifest["steps"], manifest["elapsed_s"]
 
     def _optimizer_state(self, optimizer_name: str) -> dict[str, Tensor]:

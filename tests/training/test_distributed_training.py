@@ -28,6 +28,7 @@ from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.logs.event_file import EVENT_FILE_PREFIX
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import resize_episode
+from embodied_rm.run_folder import RunFolder
 from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_net, prepare_batch
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
@@ -102,6 +103,22 @@ def test_two_processes_equal_one_and_resume_exactly(
     for tag in ("loss/total", "grad_norm"):
         assert [step for step, _ in single[tag]] == list(range(1, STEPS + 1))
         assert single[tag] == uninterrupted[tag] == interrupted[tag]
+
+
+def test_two_processes_keep_the_best_weights_of_one(data: Path, tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "unseen") as writer:
+        for episode in episodes(3, start=500):
+            writer.add(episode)
+    options = (f"held_out={tmp_path / 'unseen'}", "eval_percent=25", "patience=2")
+    for processes, accumulation_steps in ((2, 1), (1, 2)):
+        out = tmp_path / str(processes)
+        result = train(data, out, processes, *options, f"gradient_accumulation_steps={accumulation_steps}")
+        assert result.returncode == 0, result.output
+        assert (out / "report.html").exists() and result.output.count("held out at 0 %: error") == 1
+    curves = [RunFolder(tmp_path / name).read_json("metrics.json")["train"]["held_out"] for name in ("1", "2")]
+    assert curves[0] == curves[1] and len(curves[0]["curve"]) > 2
+    weights, other_weights = load_weights(tmp_path / "1"), load_weights(tmp_path / "2")
+    assert all(torch.equal(weights[name], tensor) for name, tensor in other_weights.items())
 
 
 def train_and_kill(data: Path, out: Path, *overrides: str) -> None:

@@ -20,7 +20,7 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_net, prepare_batch, train
+from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, HeldOut, TrainConfig, make_net, prepare_batch, train
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.forward import training_forward
@@ -219,8 +219,9 @@ def test_learning_rate_warms_up_and_decays_to_0():
     ],
 )
 def test_unusable_data_are_rejected(tmp_path, data, held_out, message):
+    unseen = HeldOut(episodes=held_out) if held_out else None
     with pytest.raises(DataError, match=message):
-        train(data, QUICK, RunFolder.open(tmp_path / "run"), NullReporter(), held_out)
+        train(data, QUICK, RunFolder.open(tmp_path / "run"), NullReporter(), unseen)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.feature_map import FeatureMap
@@ -13,9 +14,19 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_dataset, load_net, read_valid_episodes
+from embodied_rm.report import write_report
+from embodied_rm.report.training_report import training_report
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
-from embodied_rm.training import Execution, TrainConfig, check_streamable, train
+from embodied_rm.training import (
+    HELD_OUT_FILE,
+    Execution,
+    HeldOut,
+    HeldOutConfig,
+    TrainConfig,
+    check_streamable,
+    train,
+)
 from embodied_rm.training.fitting import with_image_size_of_encoder
 from embodied_rm.training.streaming import StreamingEpisodes
 from embodied_rm.training.time_reversal import add_time_reversals
@@ -23,7 +34,7 @@ from embodied_rm.types import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainCommand(TrainConfig):
+class TrainCommand(TrainConfig, HeldOutConfig):
     """Config of `train`."""
 
     data: Path
@@ -39,6 +50,8 @@ class TrainCommand(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        HeldOutConfig.__post_init__(self)
+        self.check_episodes(self.held_out is not None)
         if (self.scores is None) == ("distilled" in self.label_schemes):
             raise UserError(
                 "label_schemes=[distilled] teaches the scores in scores=<run folder of embodied-rm score>, got "
@@ -74,31 +87,39 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.scores is not None:
         episodes = list(with_scores(data, config.scores, episodes, config.frame_stride))
     episodes = add_time_reversals(episodes) if config.time_reversal else episodes
-    held_out: Iterator[Episode] = iter(())
-    if config.held_out is not None:
-        held_out_data = load_dataset(config.held_out, reporter, features=config.features)
-        read_held_out = partial(held_out_data.episode, size=config.image_size, stride=config.frame_stride)
-        held_out = read_dataset(held_out_data, f"{config.held_out}", read_held_out, reporter)
     with init_distributed("cpu") as dist:
         net = train(
             episodes,
             to_base_config(config, TrainConfig),
             run,
             reporter,
-            held_out,
+            read_held_out(config, reporter),
             initial_net,
             facts,
             Execution(group=dist, stream=stream, fsdp=config.fsdp),
         )
     if dist.rank:
         return
-    metrics = {
+    metrics: dict[str, Any] = {
         "episodes": len(episodes),
         "frames": sum(map(len, episodes)),
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
         "seconds": time.monotonic() - start_s,
     }
+    if (run.path / HELD_OUT_FILE).exists():
+        metrics["held_out"] = curve = run.read_json(HELD_OUT_FILE)
+        write_report(run.file_path("report.html"), training_report(curve, f"{config.data}", f"{config.held_out}"))
     run.write_json("metrics.json", {"train": metrics})
+
+
+def read_held_out(config: TrainCommand, reporter: Reporter) -> HeldOut | None:
+    """Open the held-out episodes, which are read when they are used."""
+    if config.held_out is None:
+        return None
+    data = load_dataset(config.held_out, reporter, features=config.features)
+    read_episode = partial(data.episode, size=config.image_size, stride=config.frame_stride)
+    episodes = read_dataset(data, f"{config.held_out}", read_episode, reporter)
+    return HeldOut(episodes=episodes, config=to_base_config(config, HeldOutConfig))
 
 
 def read_dataset(
