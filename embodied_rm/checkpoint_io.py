@@ -20,6 +20,7 @@ from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import CheckpointError
 
 MANIFEST_NAME = "manifest.json"
+CARD_FILE = "README.md"  # the model card, beside the manifest
 RESERVED_KEYS = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
 
 
@@ -50,13 +51,9 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     """
     root = Path(folder)
     manifest = _load_manifest(root, architecture, ("tensors", "tensors_sha256"))
-    if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
-        raise CheckpointError(f"{root / MANIFEST_NAME}: tensors_sha256 must be 64 hexadecimal digits")
-    path = _tensor_file(root, manifest["tensors_sha256"])
-    content = read_bytes(path)
-    if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
-        raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST_NAME}; the file is damaged")
-    tensors = _parse_tensors(content, path)
+    ((name, digest),) = _file_digests(root, {"tensors_sha256": manifest["tensors_sha256"]}).items()
+    path = root / name
+    tensors = _parse_tensors(_read_verified(path, digest), path)
     if _describe_tensors(tensors) != manifest["tensors"]:
         raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST_NAME}")
     return tensors, _strip_digests(manifest)
@@ -80,11 +77,29 @@ def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> t
     """
     root = Path(folder)
     manifest = _load_manifest(root, architecture, ("files_sha256",))
-    files = {name: read_bytes(root / name) for name in names}
-    for name, content in files.items():
-        if hashlib.sha256(content).hexdigest() != manifest["files_sha256"].get(name):
-            raise CheckpointError(f"{root / name}: the content does not match the SHA-256 in {MANIFEST_NAME}")
+    digests = _file_digests(root, manifest)
+    files = {name: _read_verified(root / name, digests.get(name)) for name in names}
     return files, _strip_digests(manifest)
+
+
+def list_files(folder: Path | str) -> list[str]:
+    """Return the names of the files that the manifest of a checkpoint folder lists, which need not be there.
+
+    Raises:
+        CheckpointError: The manifest is missing or altered, or lists something else than files beside it.
+    """
+    return list(_file_digests(Path(folder), read_manifest(folder)))
+
+
+def read_checkpoint(folder: Path | str) -> dict[str, bytes]:
+    """Return the content of the manifest and of the files that it lists, by name.
+
+    Raises:
+        CheckpointError: A file is missing or altered. The message names the file.
+    """
+    root, manifest = Path(folder), read_manifest(folder)
+    files = {name: _read_verified(root / name, digest) for name, digest in _file_digests(root, manifest).items()}
+    return {MANIFEST_NAME: _canonical_json(manifest), **files}
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
@@ -169,6 +184,32 @@ def _load_manifest(root: Path, architecture: str, keys: Sequence[str]) -> dict[s
     if not set(keys) <= set(manifest):
         raise CheckpointError(f"{root / MANIFEST_NAME}: incomplete manifest; it must hold {', '.join(keys)}")
     return manifest
+
+
+def _file_digests(root: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of each file that a manifest lists, by name."""
+    listed = manifest.get("files_sha256", {})
+    if not isinstance(listed, dict):
+        raise CheckpointError(f"{root / MANIFEST_NAME}: files_sha256 must hold the SHA-256 of each file by its name")
+    digests: dict[str, str] = dict(listed)
+    if "tensors_sha256" in manifest:
+        digest = str(manifest["tensors_sha256"])
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise CheckpointError(f"{root / MANIFEST_NAME}: tensors_sha256 must be 64 hexadecimal digits")
+        digests[_tensor_file(root, digest).name] = digest
+    # A name with a folder would read, and upload, a file from elsewhere on the machine.
+    for name in digests:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise CheckpointError(f"{root / MANIFEST_NAME}: lists {name!r}, which is not the name of a file beside it")
+    return digests
+
+
+def _read_verified(path: Path, digest: str | None) -> bytes:
+    """Read a file; `CheckpointError` unless its SHA-256 is the one in the manifest."""
+    content = read_bytes(path)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST_NAME}; the file is damaged")
+    return content
 
 
 def _strip_digests(manifest: Mapping[str, Any]) -> dict[str, Any]:

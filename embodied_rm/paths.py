@@ -1,10 +1,12 @@
 """Resolve paths to the outputs of other commands: a run folder, or the checkpoint or dataset inside it."""
 
+from functools import cache
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.data.hub import download_dataset, is_hub_path
 from embodied_rm.errors import UserError
+from embodied_rm.hub_checkpoint import download_checkpoint, is_hub_checkpoint
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 
 POLICY_DIR, CHECKPOINT_DIR, DATASET_DIR, IMITATION_DIR = "policy", "checkpoint", "dataset", "imitated"
@@ -40,8 +42,11 @@ def resolve_imitation_data(policy: Path) -> Path:
 def resolve_reward_model(folder: Path | None) -> Path:
     """Return the reward model in `folder`, see `resolve_checkpoint`; the bundled one if `folder` is None.
 
-    The name of a bundled model, such as `real`, stands for its folder, unless there is a folder of that name.
+    The name of a bundled model, such as `real`, stands for its folder, unless there is a folder of that name. A model
+    on the Hugging Face Hub (`hf:owner/name`) is downloaded.
     """
+    if folder is not None and is_hub_checkpoint(folder):
+        return download_once(str(folder))
     if folder is not None and not folder.exists() and folder in map(Path, BUNDLED_NAMES):
         return resolve_checkpoint(CHECKPOINTS_DIR / folder, CHECKPOINT_DIR)
     if folder is not None:
@@ -52,6 +57,12 @@ def resolve_reward_model(folder: Path | None) -> Path:
             "`make checkpoint` builds it in two hours; or set checkpoint=... to another one"
         )
     return BUNDLED_CHECKPOINT
+
+
+@cache
+def download_once(source: str) -> Path:
+    """As `download_checkpoint`. A command asks several times, and must get one version while a branch moves."""
+    return download_checkpoint(source)
 
 
 def model_label(folder: Path | None, judge: JudgeConfig = NO_JUDGE) -> str:

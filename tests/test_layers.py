@@ -19,7 +19,7 @@ ARROWS = {
     "": {"api", "data.feature_map", "errors", "rewards.reward_config", "types"},
     "api": BASIC
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
-    | {"client", "hub_download"},
+    | {"client", "hub_checkpoint"},
     "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},
@@ -34,10 +34,11 @@ ARROWS = {
     "config_files": {"errors"},
     "config_schema": {"config_files", "errors"},
     "open_run": {"errors", "run_folder"},
-    "paths": {"checkpoint_io", "data.hub", "errors", "models.judges.judge_config"},
+    "paths": {"checkpoint_io", "data.hub", "errors", "hub_checkpoint", "models.judges.judge_config"},
     "plugins": {"errors"},
     "labels": BASIC | {"data.fingerprint", "plugins"},
     "hub_download": {"errors"},
+    "hub_checkpoint": {"checkpoint_io", "errors", "hub_download"},
     "data": BASIC | {"hub_download", "run_folder", "plugins"},
     "metrics": BASIC,
     "rewards": BASIC | {"client", "labels", "plugins"},

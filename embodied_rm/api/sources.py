@@ -9,8 +9,7 @@ from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import CheckpointError
-from embodied_rm.hub_download import download_repository
+from embodied_rm.hub_checkpoint import download_checkpoint, is_hub_checkpoint
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.load_checkpoint import load_checkpoint
 from embodied_rm.models.progress_net import ProgressNet
@@ -18,9 +17,6 @@ from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.paths import resolve_dataset, resolve_reward_model
 
 LoadedRewardModel = ProgressRewardModel | ZeroShotRewardModel | DemonstrationRewardModel
-HUB_PREFIX = "hf:"
-CHECKPOINT_PATTERNS = ("manifest.json", "tensors-*.safetensors", "*.onnx")
-"""Files of a repository that are downloaded. All of them are data."""
 
 
 def open_dataset(
@@ -56,18 +52,19 @@ def load_reward_model(source: str | Path | None = None) -> LoadedRewardModel:
     Args:
         source: None: the bundled model, which knows the views front, side and wrist of the simulated tabletop tasks.
             "real": the bundled model of real robots, for any views. A checkpoint folder, or the run folder of a
-            training. Or "hf:owner/name", a model on the Hugging Face Hub.
+            training. Or "hf:owner/name", a model on the Hugging Face Hub: "@" and a branch, tag or commit select a
+            revision, and "#sha256=" and its manifest's SHA-256 after that refuse any other model.
 
     Returns:
         The model, in eval mode on the CPU.
 
     Raises:
-        UserError: When the folder holds no model.
-        CheckpointError: When a checkpoint is damaged, cannot be downloaded, or needs encoders that are absent.
+        UserError: When the folder holds no model, or a name on the hub has another form.
+        CheckpointError: When a checkpoint is damaged, cannot be downloaded, has another SHA-256 than the required one,
+            or needs encoders that are absent.
     """
-    if isinstance(source, str) and source.startswith(HUB_PREFIX):
-        name, patterns = source.removeprefix(HUB_PREFIX), list(CHECKPOINT_PATTERNS)
-        folder = download_repository(name, source, CheckpointError, allow_patterns=patterns)
+    if source is not None and is_hub_checkpoint(source):
+        folder = download_checkpoint(str(source))
     else:
         folder = resolve_reward_model(None if source is None else Path(source))
     model, facts = load_checkpoint(folder), read_manifest(folder)["facts"]

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from embodied_rm.errors import DataError
-from embodied_rm.hub_download import download_repository
+from embodied_rm.hub_download import DEFAULT_REVISION, REPOSITORY_PATTERN, download_repository
 
 HUB_PREFIX = "hub:"
-HUB_NAME_PATTERN = re.compile(r"hub:(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?")
+HUB_NAME_PATTERN = re.compile(HUB_PREFIX + REPOSITORY_PATTERN)
 ALLOW_PATTERNS = ("meta/**", "data/**", "videos/**")
 """Files of a LeRobot dataset; other files of the repository are not downloaded."""
 
@@ -23,12 +23,12 @@ def download_dataset(path: Path) -> Path:
     Cached files are not downloaded again.
     """
     match = HUB_NAME_PATTERN.fullmatch(str(path))
-    if match is None or ".." in str(path):
+    if match is None:
         raise DataError(f"{path}: a dataset of the hub is named hub:owner/name or hub:owner/name@revision")
     from huggingface_hub import constants  # takes 0.3 s, see `download_repository`
 
-    owner, name, revision = match["owner"], match["name"], match["revision"] or "main"
+    repo_id, revision = match["repo_id"], match["revision"] or DEFAULT_REVISION
     # Not the shared cache: its files are links to other folders, and readers reject links out of the dataset.
-    folder = Path(constants.HF_HOME) / "embodied_rm" / f"{owner}--{name}" / revision.replace("/", "--")
+    folder = Path(constants.HF_HOME) / "embodied_rm" / repo_id.replace("/", "--") / revision.replace("/", "--")
     target, patterns = {"repo_type": "dataset", "revision": revision, "local_dir": folder}, list(ALLOW_PATTERNS)
-    return download_repository(f"{owner}/{name}", str(path), DataError, allow_patterns=patterns, **target)
+    return download_repository(repo_id, str(path), DataError, allow_patterns=patterns, **target)

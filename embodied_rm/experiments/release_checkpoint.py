@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.atomic_file import write_atomic
-from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.checkpoint_io import CARD_FILE, read_manifest
 from embodied_rm.cli.commands import audit, calibrate, train
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError, check_minimum
@@ -24,7 +24,7 @@ from embodied_sim.vec_env import VIEW_NAMES
 
 TRAIN_SPLIT = "seen"  # split that the model is trained on
 CALIBRATION_SEED = 500  # seed of the calibration episodes; it differs from those of training and evaluation
-CARD_FILE, METRICS_FILE = "README.md", "card.json"  # the model card, and the metrics that it is made from
+METRICS_FILE = "card.json"  # the metrics that the model card is made from
 
 
 RELEASE_AUGMENT = AugmentConfig(

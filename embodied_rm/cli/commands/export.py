@@ -8,7 +8,7 @@ from embodied_rm.command import Command
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import export_progress_net, load_progress_net, weights_digest
 from embodied_rm.models.numerical_parity import max_differences
-from embodied_rm.paths import CHECKPOINT_DIR, resolve_checkpoint
+from embodied_rm.paths import CHECKPOINT_DIR, resolve_reward_model
 from embodied_rm.run_folder import Reporter, RunFolder
 
 
@@ -26,7 +26,7 @@ class ExportConfig:
 
 def main(config: ExportConfig, run: RunFolder, reporter: Reporter) -> None:
     """Export and compare. Raises `UserError` if the two models differ by more than `tolerance`."""
-    folder = resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR)
+    folder = resolve_reward_model(config.checkpoint)
     net = load_progress_net(folder)
     facts = {**read_manifest(folder)["facts"], "exported_from": weights_digest(folder)}
     exported = export_progress_net(run.path / CHECKPOINT_DIR, net, facts)

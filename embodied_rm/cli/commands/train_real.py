@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.atomic_file import write_atomic
+from embodied_rm.checkpoint_io import CARD_FILE
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
@@ -14,7 +15,7 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, check_minimum
 from embodied_rm.experiments.load import load_dataset
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot
-from embodied_rm.experiments.release_checkpoint import CARD_FILE, install_checkpoint
+from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
