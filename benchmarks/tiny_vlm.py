@@ -183,14 +183,12 @@ def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any
 
 Conversations = list[tuple[list[dict[str, Any]], str]]
 """Conversations with their answers."""
-LEARNED_LOSS = 0.01
-"""Cross-entropy per token at which a model gives the answers that it was trained on."""
 
 
 def train_steps(
     model: Any, processor: Any, conversations: Conversations, num_steps: int, learning_rate: float
 ) -> float:
-    """Train on all conversations at every step, until they are learned; return the last loss."""
+    """Train on all conversations at every step; return the last loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     inputs = encode_conversations(processor, conversations)
     last_loss = float("inf")
@@ -200,8 +198,6 @@ def train_steps(
         step_loss.backward()
         optimizer.step()
         last_loss = step_loss.item()
-        if last_loss < LEARNED_LOSS:
-            break
     return last_loss
 
 

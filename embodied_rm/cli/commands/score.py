@@ -66,8 +66,6 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
         self.check_demonstration_keys(in_context=self.in_context)
         if self.in_context and self.goal_images:
             raise UserError("a demonstration as the model takes no goal image: leave out goal_images=")
-        if self.write_back:
-            check_writable(self.data)
         if self.rerun and find_spec("rerun") is None:
             raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 
@@ -75,6 +73,8 @@ class ScoreCommand(DemonstrationKeys, ScoreConfig):
 def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score all episodes that are not scored yet; write table, plots, report and metrics into the run folder."""
     start_s = time.monotonic()
+    if config.write_back:
+        check_writable(config.data)
     load = load_dataset if needs_instruction(config) else load_videos
     source = load(config.data, reporter, config.instruction, config.features)
     config = choose_bundled_model(config, source.views, reporter)
