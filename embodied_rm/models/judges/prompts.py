@@ -34,11 +34,11 @@ RUBRIC_QUESTION = (
 RUBRIC_CHOICE_QUESTION = RUBRIC_QUESTION.rsplit("\n", 1)[0] + "\nAnswer with the number alone."
 REMAINING_QUESTION = (
     "List the steps that are still to be done, one a line, the next one first; write none if nothing is left. Then say "
-    "how much of the whole task is done, 0% to 100%, in one line, <progress>N%</progress>, where N is a whole number."
+    "how much of the whole task is done, 0% to 100%, in one line: <progress>N%</progress>."
 )
 TRUE_QUESTION = 'The pictures show a robot doing this from beginning to end: "{instruction}". True or false?'
 SHUFFLED_QUESTION = (
     "The pictures below show moments of a robot at this task, in no particular order. The first one shows the task "
     "before it began, where 0% is done. Say for each of the others how much of the task is done, one a line: "
-    "moment N: <progress>M%</progress>, where M is a whole number from 0 to 100."
+    "moment N: <progress>M%</progress>."
 )
