@@ -1,7 +1,11 @@
 """The model card lists its metrics."""
 
+from huggingface_hub import ModelCard
+
 from embodied_rm.audit import AuditResult
 from embodied_rm.audit.cases import AUDIT_CASES
+from embodied_rm.paths import CHECKPOINTS_DIR
+from embodied_rm.report.front_matter import evaluation_result, front_matter
 from embodied_rm.report.model_card import METRIC_COLUMNS, model_card
 
 
@@ -31,6 +35,14 @@ def test_card_has_a_row_per_split_task_and_case():
         "init_sha256": None,
     }
     text = model_card(metrics)
+    head = ModelCard(text).data
+    assert (head.library_name, head.pipeline_tag, head.license) == ("embodied_rm", "robotics", "apache-2.0")
+    assert {(result.dataset_name, result.metric_type): result.metric_value for result in head.eval_results} == {
+        ("simulated tabletop tasks, split seen", "voc"): 0.987,
+        ("simulated tabletop tasks, split seen", "success_auc"): 1.0,
+        ("simulated tabletop tasks, split unseen_arm", "voc"): 0.5,
+        ("simulated tabletop tasks, split unseen_arm", "success_auc"): 1.0,
+    }
     assert "Trained from random weights by" in text
     assert "continued from the checkpoint with the `manifest_sha256` `ab12`" in model_card(
         {**metrics, "init_sha256": "ab12"}
@@ -50,3 +62,22 @@ def test_card_has_a_row_per_split_task_and_case():
     assert "| time_baseline | at most 0.05 | 0.09 | **failed** |" in lines
     assert "| black_images | at most 0.05 | 0 | passed |" in lines
     assert f"| paraphrase_order_correlation | needs {paraphrase.required_data} | - | skipped |" in lines
+
+
+def test_the_head_of_a_card_leaves_out_what_is_unknown() -> None:
+    head = ModelCard(front_matter(datasets=["people/carrying"])).data
+    assert head.datasets == ["people/carrying"] and head.tags == ["reward-model", "robotics"]
+    assert head.license is None and head.eval_results is None
+    result = evaluation_result(
+        "a lab", {"voc": 0.12345, "mae": float("nan"), "other": 1.0}, {"voc": "VOC", "mae": "MAE"}
+    )
+    assert result["metrics"] == [{"type": "voc", "name": "VOC", "value": 0.123}]
+
+
+def test_the_head_of_the_model_of_real_robots_has_the_figures_of_its_tables() -> None:
+    text = (CHECKPOINTS_DIR / "real" / "README.md").read_text()
+    results = ModelCard(text).data.eval_results
+    assert {result.dataset_name for result in results} == {"DROID, lab_4, validation", "DROID, lab_5, lab_6, test"}
+    for result in results:
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| {result.metric_name} |"))
+        assert f" {result.metric_value:.3f} " in row

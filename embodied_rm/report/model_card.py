@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from embodied_rm.report.front_matter import LICENSE, evaluation_result, front_matter
 from embodied_rm.report.markdown import format_metrics, markdown_table
 
 METRIC_COLUMNS = {
@@ -26,7 +27,12 @@ def model_card(metrics: Mapping[str, Any]) -> str:
     baselines = {f"_{key}_ ({name})": row for name in splits for key, row in splits[name]["baselines"].items()}
     task_splits = [name for name in splits if name in ("seen", "unseen_task")]
     tasks = {f"{task} ({name})": row for name in task_splits for task, row in splits[name]["tasks"].items()}
+    results = [
+        evaluation_result(f"simulated tabletop tasks, split {name}", numbers["reward_model"], METRIC_COLUMNS)
+        for name, numbers in splits.items()
+    ]
     return "\n".join([
+        front_matter(tags=["progress_net", "mujoco"], license_id=LICENSE, results=results),
         "# Reward model of the tabletop tasks",
         "",
         describe_start(metrics["init_sha256"]),

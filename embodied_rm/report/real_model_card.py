@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from embodied_rm.report.front_matter import LICENSE, evaluation_result, front_matter
 from embodied_rm.report.markdown import markdown_table
 
 DESCRIPTIONS = {
@@ -29,7 +30,11 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         (DESCRIPTIONS.get(key, f"predicted {key}"), *(f"{scores[part][key]:.3f}" for part in parts)) for key in keys
     ]
     headers = [f"{', '.join(labs[part])} ({part}, {episodes[part]} episodes)" for part in parts]
+    results = [
+        evaluation_result(f"DROID, {', '.join(labs[part])}, {part}", scores[part], DESCRIPTIONS) for part in parts
+    ]
     return "\n".join([
+        front_matter(tags=["zero_shot", "franka"], license_id=LICENSE, results=results),
         "# Reward model of real robots",
         "",
         "Progress of a video and an instruction that it never saw; no demonstration. Built by `make checkpoint-real`,",
