@@ -134,7 +134,7 @@ class HubHandler(BaseHTTPRequestHandler):
             self._list_uploads(json.loads(body)["objects"])
         elif match := re.fullmatch(REPOSITORY_PATH + "/(?P<action>preupload|commit|branch)/(?P<revision>.+)", path):
             repository = self.server.repositories[match["kind"], match["repo_id"]]
-            getattr(self, f"_{match['action']}")(repository, match["revision"], body)
+            getattr(self, f"_{match['action']}")(repository, match, body)
 
     def do_PUT(self) -> None:
         content = self._body()
@@ -159,7 +159,7 @@ class HubHandler(BaseHTTPRequestHandler):
             return
         self._send_json({"errors": [], "warnings": []})
 
-    def _preupload(self, repository: Repository, revision: str, body: bytes) -> None:
+    def _preupload(self, repository: Repository, match: re.Match[str], body: bytes) -> None:
         modes = [
             {**file, "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular", "shouldIgnore": False}
             for file in json.loads(body)["files"]
@@ -172,8 +172,8 @@ class HubHandler(BaseHTTPRequestHandler):
         ]
         self._send_json({"transfer": "basic", "objects": actions})
 
-    def _commit(self, repository: Repository, revision: str, body: bytes) -> None:
-        files = dict(repository.commits[repository.references[revision]])
+    def _commit(self, repository: Repository, match: re.Match[str], body: bytes) -> None:
+        files = dict(repository.commits[repository.references[match["revision"]]])
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "file":
@@ -182,14 +182,15 @@ class HubHandler(BaseHTTPRequestHandler):
                 files[value["path"]] = self.server.uploads[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
-        commit = repository.commit(files, revision)
-        self._send_json({"commitUrl": f"{self.server.url}/commit/{commit}", "commitOid": commit})
+        commit = repository.commit(files, match["revision"])
+        url = f"{self.server.url}/{match['repo_id']}/commit/{commit}"
+        self._send_json({"commitUrl": url, "commitOid": commit})
 
-    def _branch(self, repository: Repository, revision: str, body: bytes) -> None:
-        if revision in repository.references:
+    def _branch(self, repository: Repository, match: re.Match[str], body: bytes) -> None:
+        if match["revision"] in repository.references:
             self._send_json({"error": "Reference already exists"}, 409)
             return
-        repository.references[revision] = repository.references[MAIN]
+        repository.references[match["revision"]] = repository.references[MAIN]
         self._send_json({})
 
     def _body(self) -> bytes:

@@ -19,7 +19,7 @@ ARROWS = {
     "": {"api", "data.feature_map", "errors", "rewards.reward_config", "types"},
     "api": BASIC
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
-    | {"client", "hub_checkpoint"},
+    | {"client", "hub_checkpoint", "report"},
     "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},

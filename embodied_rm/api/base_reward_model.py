@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
+from embodied_rm.api.hub_upload import push_folder
 from embodied_rm.errors import UserError
+from embodied_rm.hub_checkpoint import HubCheckpoint
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.reward_model import Capabilities, Demonstration, DescribedRewardModel, InputSpec, RewardState
 from embodied_rm.models.scoring import score_episodes
@@ -22,18 +26,22 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=DescribedRewardModel)
 
 
-class BaseRewardModel(Generic[M]):
-    """A reward model with everything around it: score, evaluate, audit.
+class BaseRewardModel(ABC, Generic[M]):
+    """A reward model with everything around it: score, evaluate, audit, save, push to the hub.
 
     It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
     """
 
-    def __init__(self, model: M) -> None:
+    def __init__(self, model: M, metadata: Mapping[str, Any] | None = None, card: str | None = None) -> None:
         """
         Args:
             model: The model that predicts.
+            metadata: What its checkpoint states about it, such as the hash of its data.
+            card: Its model card, Markdown. None: it has none.
         """
         self.model = model
+        self.metadata = dict(metadata or {})
+        self.card = card
 
     @property
     def input_spec(self) -> InputSpec:
@@ -115,6 +123,45 @@ class BaseRewardModel(Generic[M]):
         from embodied_rm.audit import AuditRewardConfig, audit
 
         return audit(self.model, [self._resize(episode) for episode in data], AuditRewardConfig(), NullReporter())
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a checkpoint: safetensors and a JSON manifest with SHA-256 sums. Frozen encoders are not in it.
+
+        Args:
+            folder: Where to write it; `load_reward_model` and `checkpoint=` read it.
+            overwrite: Replace the checkpoint that is in the folder.
+
+        Raises:
+            UserError: When the folder holds something and `overwrite` is not set, or the model cannot be saved.
+            CheckpointError: When a weight is not finite.
+        """
+        check_overwrite(Path(folder), overwrite=overwrite)
+        self._write_checkpoint(Path(folder))
+
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> HubCheckpoint:
+        """Upload the model to the Hugging Face Hub: its checkpoint and its card, in one commit.
+
+        A model without a card gets one that says what it is and how to load it.
+
+        Args:
+            repo_id: `owner/name` of the repository, which is created if it is absent.
+            private: Whether a new repository is private. None: as the owner's settings say.
+            revision: The branch, which is created if it is absent. None: main.
+
+        Returns:
+            The commit: `url`, `manifest_sha256`, and as `str()` the name that loads exactly this model.
+
+        Raises:
+            UserError: When the model cannot be saved, the name has another form, or the hub rejects the upload.
+            CheckpointError: When a weight is not finite.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self._write_checkpoint(Path(folder))
+            return push_folder(Path(folder), self.card, self.input_spec, repo_id, private=private, revision=revision)
+
+    @abstractmethod
+    def _write_checkpoint(self, folder: Path) -> None:
+        """Write the checkpoint of the model."""
 
     def reset(
         self,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.api.clip_output import ClipOutput, FrameInput
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.errors import lookup
+from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.encoders import resize_frames
+from embodied_rm.models.in_context.demonstration_checkpoint import save_demonstration_model
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.encoded_demonstration import EncodingConfig, demonstration_stride
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
@@ -33,10 +34,27 @@ DEMONSTRATED = "as demonstrated"  # the instruction of videos that have none: th
 
 
 class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
-    """A reward model from demonstrations, over a frozen encoder: score, evaluate, audit. Nothing is trained.
+    """A reward model from demonstrations, over a frozen encoder: score, evaluate, audit, save, push.
 
-    It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
+    Nothing is trained. It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
     """
+
+    def __init__(
+        self,
+        model: DemonstrationModel,
+        metadata: Mapping[str, Any] | None = None,
+        card: str | None = None,
+        precision: str = FLOAT32,
+    ) -> None:
+        """
+        Args:
+            model: The model that predicts.
+            metadata: What its checkpoint states about it, such as the hash of its demonstrations.
+            card: Its model card, Markdown. None: it has none.
+            precision: That of its encoder, "float32" or "int8".
+        """
+        super().__init__(model, metadata, card)
+        self.precision = precision
 
     def score(  # type: ignore[override]  # the instruction is optional here
         self,
@@ -64,6 +82,11 @@ class DemonstrationRewardModel(BaseRewardModel[DemonstrationModel]):
         return super().score(
             frames, instruction, success_threshold=success_threshold, success_patience=success_patience
         )
+
+    def _write_checkpoint(self, folder: Path) -> None:
+        if self.precision != FLOAT32:  # a checkpoint has no encoder, and the one it names is not quantized
+            raise UserError(f"a model of precision={self.precision} cannot be saved: make it with precision={FLOAT32}")
+        save_demonstration_model(folder, self.model, self.metadata)
 
     def first_output(self, state: RewardState) -> RewardOutput:
         """Return the prediction for the first frames; see `ScoresFirstFrame`."""
@@ -106,7 +129,7 @@ def from_demonstration(
     episodes = [
         item if isinstance(item, Episode) else read_demonstration(Path(item), opened.image_size) for item in items
     ]
-    return DemonstrationRewardModel(make_demonstration_model(episodes, opened, precision))
+    return DemonstrationRewardModel(make_demonstration_model(episodes, opened, precision), precision=precision)
 
 
 def check_precision(precision: str) -> None:

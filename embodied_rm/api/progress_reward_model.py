@@ -6,41 +6,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.api.base_reward_model import BaseRewardModel, check_overwrite
+from embodied_rm.api.base_reward_model import BaseRewardModel
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 
 
 class ProgressRewardModel(BaseRewardModel[ProgressNet]):
-    """A trained progress reward model: score, evaluate, audit, save.
+    """A trained progress reward model: score, evaluate, audit, save, push to the hub.
 
-    It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is.
+    It is a `RewardModel` too (`reset`, `step`), so that environments and services take it as it is. One that was
+    exported to ONNX cannot be saved: copy its folder, or `embodied-rm push` it.
     """
 
-    def __init__(self, net: ProgressNet, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, net: ProgressNet, metadata: Mapping[str, Any] | None = None, card: str | None = None) -> None:
         """
         Args:
             net: The network.
             metadata: What its checkpoint states about it: the data it was trained on, their hashes.
+            card: Its model card, Markdown. None: it has none.
         """
-        super().__init__(net)
-        self.metadata = dict(metadata or {})
+        super().__init__(net, metadata, card)
 
     @property
     def net(self) -> ProgressNet:
         """The network."""
         return self.model
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a checkpoint: safetensors and a JSON manifest with SHA-256 sums.
-
-        Args:
-            folder: Where to write it; `load_reward_model` and `checkpoint=` read it.
-            overwrite: Replace the checkpoint that is in the folder.
-
-        Raises:
-            UserError: When the folder holds something and `overwrite` is not set.
-            CheckpointError: When a weight is not finite.
-        """
-        check_overwrite(Path(folder), overwrite=overwrite)
+    def _write_checkpoint(self, folder: Path) -> None:
         save_progress_net(folder, self.net, self.metadata)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import overload
 
 from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel
+from embodied_rm.api.hub_upload import read_card
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
 from embodied_rm.checkpoint_io import read_manifest
@@ -67,10 +68,10 @@ def load_reward_model(source: str | Path | None = None) -> LoadedRewardModel:
         folder = download_checkpoint(str(source))
     else:
         folder = resolve_reward_model(None if source is None else Path(source))
-    model, facts = load_checkpoint(folder), read_manifest(folder)["facts"]
+    model, facts, card = load_checkpoint(folder), read_manifest(folder)["facts"], read_card(folder)
     if isinstance(model, ZeroShotModel):
-        return ZeroShotRewardModel(model, facts)
+        return ZeroShotRewardModel(model, facts, card)
     if isinstance(model, DemonstrationModel):
-        return DemonstrationRewardModel(model)
+        return DemonstrationRewardModel(model, facts, card)
     assert isinstance(model, ProgressNet)
-    return ProgressRewardModel(model, facts)
+    return ProgressRewardModel(model, facts, card)
