@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
     from embodied_rm.data.feature_map import FeatureMap
     from embodied_rm.errors import CheckpointError, DataError, UserError
+    from embodied_rm.hub_checkpoint import HubCheckpoint
     from embodied_rm.rewards.reward_config import RewardConfig
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
@@ -35,6 +36,7 @@ EXPORTS = {
     "DemonstrationRewardModel": "embodied_rm.api.demonstration_reward_model",
     "Episode": "embodied_rm.types",
     "FeatureMap": "embodied_rm.data.feature_map",
+    "HubCheckpoint": "embodied_rm.hub_checkpoint",
     "LearnedReward": "embodied_rm.api.learned_reward",
     "ProgressRewardModel": "embodied_rm.api.progress_reward_model",
     "RewardConfig": "embodied_rm.rewards.reward_config",
@@ -59,6 +61,7 @@ __all__ = [
     "DemonstrationRewardModel",
     "Episode",
     "FeatureMap",
+    "HubCheckpoint",
     "LearnedReward",
     "ProgressRewardModel",
     "RewardConfig",

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from hub_server import HubServer, Repository, use_hub
 from huggingface_hub import ModelCard
+from sprites import episode
 from test_hub_checkpoint import REPO_ID, folder, hub, make_model, run, same_weights
 
 import embodied_rm as erm
 from embodied_rm.api.hub_upload import push_folder
 from embodied_rm.checkpoint_io import MANIFEST_NAME, list_files, read_checkpoint, read_manifest, save_files
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.hub_checkpoint import download_checkpoint
 from embodied_rm.models.reward_model import InputSpec
@@ -153,3 +155,16 @@ def test_the_command_prints_the_name_that_loads_the_model(hub: HubServer, folder
     url, name = result.stdout.splitlines()
     assert url.startswith(f"{hub.url}/{REPO_ID}/tree/") and hub.repositories["models", REPO_ID].private
     assert same_weights(erm.load_reward_model(name.removeprefix("checkpoint=")), make_model(1))
+
+
+def test_the_card_names_the_training_datasets_of_the_hub(hub: HubServer, tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "dataset") as writer:
+        for number in range(2):
+            writer.add(episode(number, length=9))
+    hub.add("datasets", "people/carrying", tmp_path / "dataset")
+    small = ("steps=1", "batch_size=2", "image_size=[32,32]", "encoder=stride_tower_tiny")
+    result = run(hub, tmp_path / "home", "train", "data=hub:people/carrying@main", *small, "out=run")
+    assert result.returncode == 0, result.stderr
+    model = erm.load_reward_model(tmp_path / "run")
+    model.push_to_hub(REPO_ID)
+    assert ModelCard(files_of(hub)["README.md"].decode()).data.datasets == ["people/carrying"]

@@ -16,7 +16,7 @@ BASIC = {"atomic_file", "errors", "threads", "types"}
 APPLICATION = {"cli", "experiments", "tabletop"}
 """The packages that join the libraries to the simulator; the only ones that import embodied_sim."""
 ARROWS = {
-    "": {"api", "data.feature_map", "errors", "rewards.reward_config", "types"},
+    "": {"api", "data.feature_map", "errors", "hub_checkpoint", "rewards.reward_config", "types"},
     "api": BASIC
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
     | {"client", "hub_checkpoint", "report"},

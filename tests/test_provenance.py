@@ -10,7 +10,7 @@ import pytest
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.provenance import HASH_DIGITS, hash_scene, merge_provenance, provenance
+from embodied_rm.data.provenance import HASH_DIGITS, dataset_provenance, hash_scene, merge_provenance, provenance
 from embodied_rm.types import Episode
 
 
@@ -64,3 +64,8 @@ def test_evaluation_rejects_training_videos_without_scene(tmp_path: Path, capsys
     capsys.readouterr()
     assert main([*evaluate_command, f"data={tmp_path / 'renamed'}", f"out={tmp_path / 'no'}"]) == 2
     assert "the model was trained on it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_only_datasets_of_the_hub_have_a_name_that_others_know() -> None:
+    assert dataset_provenance(Path("hub:people/carrying@v3.0")) == {"datasets": ["people/carrying"]}
+    assert dataset_provenance(Path("runs/collect/dataset")) == {}

@@ -6,16 +6,18 @@ images. Name, instruction and folder may differ.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from embodied_rm.data.fingerprint import fingerprint
+from embodied_rm.data.hub import is_hub_path, parse_hub_dataset
 from embodied_rm.types import Episode
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a hash: among ten thousand scenes, a collision has a probability below one in a million."""
-PROVENANCE_KEYS = ("splits", "tasks", "scenes", "video_hashes")
-"""Lists of strings in the checkpoint's facts: splits with seeds ("seen 0"), tasks, hashes of scenes, and hashes of the
-images of episodes without a scene.
+PROVENANCE_KEYS = ("splits", "tasks", "scenes", "video_hashes", "datasets")
+"""Lists of strings in the checkpoint's facts: splits with seeds ("seen 0"), tasks, hashes of scenes, hashes of the
+images of episodes without a scene, and `owner/name` of datasets on the hub.
 """
 
 
@@ -32,6 +34,11 @@ def provenance(episodes: Iterable[Episode]) -> dict[str, list[str]]:
         else:
             values_by_key["video_hashes"].add(fingerprint(episode)[:HASH_DIGITS])
     return {name: sorted(values) for name, values in values_by_key.items()}
+
+
+def dataset_provenance(path: Path) -> dict[str, list[str]]:
+    """Return the part of the provenance that the name of a dataset states: nothing, unless it is on the hub."""
+    return {"datasets": [parse_hub_dataset(path).repo_id]} if is_hub_path(path) else {}
 
 
 def hash_scene(scene: str) -> str:

@@ -52,7 +52,7 @@ def adapt(
         replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
             forgetting of failures and of discriminative words.
         negative_instructions: Instructions that no demonstration fulfils.
-        init_metadata: Training data of `init_net`, from its checkpoint.
+        init_metadata: Provenance to which that of the episodes is added: of `init_net`, and of the dataset.
     """
     check_demonstration(demonstrations[0])
     fresh_net = make_net(demonstrations, config)

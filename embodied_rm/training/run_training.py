@@ -42,7 +42,7 @@ def train(
         held_out: Episodes that must not be trained on, nor others with their initial scenes: `DataError`. The weights
             that score them best are kept, and `<run>/held_out.json` has the curve, unless their config forbids it.
         init_net: Model to continue from, see `warm_start`. None: random weights.
-        init_metadata: Training data of `init_net`, from its checkpoint.
+        init_metadata: Provenance to which that of the episodes is added: of `init_net`, and of the dataset.
         execution: Processes and streaming; None: one process with all episodes in memory.
     """
     all_episodes = list(episodes)

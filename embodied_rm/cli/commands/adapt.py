@@ -6,6 +6,7 @@ from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.source import find_index
 from embodied_rm.experiments.load import load_dataset, load_net
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -34,7 +35,8 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     row = find_index(source, config.episode_index)
     size = config.image_size if initial_net is None else initial_net.config.encoder.image_size
     demonstration = source.episode(row, size=size)
-    net = adapt([demonstration], to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=facts)
+    origin = merge_provenance(facts or {}, dataset_provenance(config.data))
+    net = adapt([demonstration], to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=origin)
     metrics = {
         "frames": len(demonstration),
         "subtasks": len(demonstration.subtasks),

@@ -9,6 +9,7 @@ from embodied_rm.api.demonstration_reward_model import open_direction_net, read_
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.provenance import dataset_provenance
 from embodied_rm.data.source import find_index
 from embodied_rm.experiments.load import load_videos
 from embodied_rm.models.in_context.demonstration_checkpoint import save_demonstration_model
@@ -41,7 +42,7 @@ def main(config: AdaptRealConfig, run: RunFolder, reporter: Reporter) -> None:
     tracked = reporter.track(rows, "decode", total=len(rows))
     episodes = [read_thinned(source, row, encoder.image_size, MAX_FRAMES) for row in tracked]
     model = adapt_demonstrations(episodes, encoder, reporter, config.seed, open_direction_net(encoder))
-    facts = {"data_sha256": hash_episodes(source, rows), "episodes": len(rows)}
+    facts = {"data_sha256": hash_episodes(source, rows), "episodes": len(rows), **dataset_provenance(config.data)}
     save_demonstration_model(run.path / CHECKPOINT_DIR, model, facts)
     metrics = {**describe(model, [source.meta[row].length for row in rows]), "seconds": time.monotonic() - start_s}
     reporter.table("adapted", metrics)

@@ -9,6 +9,7 @@ from typing import Any
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.distributed import init_distributed
@@ -95,7 +96,7 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
             reporter,
             read_held_out(config, reporter),
             initial_net,
-            facts,
+            merge_provenance(facts or {}, dataset_provenance(config.data)),
             Execution(group=dist, stream=stream, fsdp=config.fsdp),
         )
     if dist.rank:
