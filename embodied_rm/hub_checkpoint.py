@@ -109,7 +109,8 @@ def push_checkpoint(folder: Path, card: str, target: HubCheckpoint, *, private: 
     additions = [CommitOperationAdd(name, content) for name, content in files.items()]
     with convert_hub_errors(f"{repo_id}: cannot be pushed", UserError):
         api.create_repo(repo_id, private=private, exist_ok=True)
-        api.create_branch(repo_id, branch=branch, exist_ok=True)
+        if branch != DEFAULT_REVISION:
+            api.create_branch(repo_id, branch=branch, exist_ok=True)
         names = set(api.list_repo_files(repo_id, revision=branch)) - set(files)
         deletions = [CommitOperationDelete(name) for name in names if STALE_PATTERN.fullmatch(name)]
         commit = api.create_commit(

@@ -8,7 +8,6 @@ from pathlib import Path
 from embodied_rm.checkpoint_io import CARD_FILE, read_manifest
 from embodied_rm.errors import CheckpointError
 from embodied_rm.hub_checkpoint import HUB_PREFIX, HubCheckpoint, parse_hub_checkpoint, push_checkpoint
-from embodied_rm.hub_download import DEFAULT_REVISION
 from embodied_rm.models.reward_model import InputSpec
 from embodied_rm.report.checkpoint_card import complete_card
 
@@ -40,7 +39,7 @@ def push_folder(
         UserError: When the name has another form, or the hub does not answer or rejects the upload.
     """
     manifest = read_manifest(folder)
-    target = parse_hub_checkpoint(f"{HUB_PREFIX}{repo_id}@{revision or DEFAULT_REVISION}")
+    target = parse_hub_checkpoint(f"{HUB_PREFIX}{repo_id}" if revision is None else f"{HUB_PREFIX}{repo_id}@{revision}")
     target = replace(target, manifest_sha256=manifest["manifest_sha256"])
     full_card = complete_card(card, manifest, str(target), input_spec.views, input_spec.image_size)
     return push_checkpoint(folder, full_card, target, private=private)
