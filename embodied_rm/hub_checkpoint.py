@@ -13,7 +13,7 @@ from embodied_rm.hub_download import DEFAULT_REVISION, REPOSITORY_PATTERN, conve
 
 HUB_PREFIX = "hf:"
 HUB_NAME_PATTERN = re.compile(HUB_PREFIX + REPOSITORY_PATTERN + r"(#sha256=(?P<manifest_sha256>[0-9a-f]{64}))?")
-STALE_PATTERN = re.compile(r"tensors-[0-9a-f]{16}\.safetensors|\w+\.onnx")
+STALE_PATTERN = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 """Names that only files of checkpoints have; those of the previous version are deleted by the next one."""
 
 
