@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,13 @@ class Subtask:
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:
             raise UserError(f"subtask {self.name!r} must have 0 <= start < end, got start={self.start}, end={self.end}")
+
+
+def equal_runs(values: npt.ArrayLike) -> list[tuple[int, int, int]]:
+    """Return (value, start, end) of the runs of equal values, int [T]; the end is excluded."""
+    indices = np.asarray(values)
+    edges = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]
+    return [(int(indices[start]), start, end) for start, end in pairwise(edges) if end > start]
 
 
 @dataclass(frozen=True, kw_only=True)

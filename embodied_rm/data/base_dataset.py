@@ -1,7 +1,7 @@
 """The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -51,6 +51,11 @@ class BaseDataset(ABC):
         orientation = self.orientations.get(view, STORED)
         return turn(self._read_view(index, view, frame_indices, stored_size(size, orientation)), orientation)
 
+    @property
+    def _read(self) -> Callable[[int, str, IntArray, ImageSize | None], Frames]:
+        """The method that reads frames of one view; a dataset without orientations turns none."""
+        return self._read_turned_view if self.orientations else self._read_view
+
     def __len__(self) -> int:
         return len(self.meta)
 
@@ -65,7 +70,7 @@ class BaseDataset(ABC):
 
     def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
-        read = self._read_turned_view if self.orientations else self._read_view
+        read = self._read
         frames = [read(index, view, frame_indices, size) for view in names]
         return Views(names=names, frames=np.stack(frames, axis=1))
 
@@ -76,7 +81,7 @@ class BaseDataset(ABC):
         frame_indices = stride_indices(meta.length, stride)
         names = select_views(views, self.views, meta.name)
         subtasks, columns = meta.subtasks, self.columns(index)
-        read = self._read_turned_view if self.orientations else self._read_view
+        read = self._read
         if stride > 1:
             subtasks, columns = resample_subtasks(subtasks, frame_indices), columns.select(frame_indices)
         return Episode(

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.types import Array, Episode, Frames, Subtask
+from embodied_rm.types import Array, Episode, Frames, Subtask, equal_runs
 
 
 @dataclass
@@ -61,6 +60,5 @@ class EpisodeBuffer:
 
 def subtasks_from_indices(subtask_indices: list[int], subtask_names: tuple[str, ...]) -> tuple[Subtask, ...]:
     """Return one subtask per run of equal indices; an index that recurs later starts another subtask."""
-    edges = [0, *(np.flatnonzero(np.diff(subtask_indices)) + 1).tolist(), len(subtask_indices)]
-    spans = [(subtask_names[subtask_indices[start]], start, end) for start, end in pairwise(edges)]
-    return tuple(Subtask(name=name, start=start, end=end) for name, start, end in spans)
+    runs = equal_runs(subtask_indices)
+    return tuple(Subtask(name=subtask_names[index], start=start, end=end) for index, start, end in runs)

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from embodied_rm.types import BoolArray, IntArray
+from embodied_rm.types import BoolArray, IntArray, equal_runs
 
 LabeledInterval = tuple[int, int, int]  # (label, first frame, frame after the last)
 MIN_IOU = 0.5  # smallest intersection over union of a matched segment: F1@50
@@ -82,7 +81,7 @@ def match_segments(predicted: npt.ArrayLike, target: npt.ArrayLike, min_iou: flo
     A predicted segment matches a true one of the same label with intersection over union of at least `min_iou`. Each
     true segment matches once. Return (true positives, false positives, false negatives).
     """
-    predicted_segments, true_segments = _to_segments(predicted), _to_segments(target)
+    predicted_segments, true_segments = equal_runs(predicted), equal_runs(target)
     unmatched = set(range(len(true_segments)))
     for segment in predicted_segments:
         best = max(range(len(true_segments)), key=lambda k: _temporal_iou(segment, true_segments[k]), default=-1)
@@ -100,12 +99,6 @@ def segmentation_f1(matches: Iterable[tuple[int, int, int]]) -> float:
     true_positives, false_positives, false_negatives = np.array([*matches, (0, 0, 0)]).sum(axis=0).tolist()
     denominator = 2 * true_positives + false_positives + false_negatives
     return 2 * true_positives / denominator if denominator else math.nan
-
-
-def _to_segments(labels: npt.ArrayLike) -> list[LabeledInterval]:
-    values = np.asarray(labels)
-    edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
-    return [(int(values[i]), i, j) for i, j in pairwise(edges) if j > i]
 
 
 def _temporal_iou(a: LabeledInterval, b: LabeledInterval) -> float:

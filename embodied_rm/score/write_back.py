@@ -15,6 +15,7 @@ from embodied_rm.atomic_file import atomic_file
 from embodied_rm.errors import UserError
 from embodied_rm.metrics.advantages import progress_advantage
 from embodied_rm.score.write_scores import TABLE_FILE
+from embodied_rm.types import equal_runs
 
 RABC_FILE, SIGNALS_FILE = "sarm_progress.parquet", "frame_signals.parquet"
 """Files in the dataset: that of LeRobot's RA-BC weights, and its `lerobot.frame_signals` in version 1."""
@@ -107,10 +108,8 @@ def frame_signals(scores: pa.Table) -> pa.Table:
 
 def split_episodes(scores: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of each episode of a table in the order of the frames."""
-    episode_indices = scores["episode_index"].to_numpy()
-    starts = np.flatnonzero(np.append(True, np.diff(episode_indices) != 0))
-    for start, end in zip(starts, np.append(starts[1:], len(episode_indices)), strict=True):
-        yield scores.slice(int(start), int(end - start))
+    for _, start, end in equal_runs(scores["episode_index"].to_numpy()):
+        yield scores.slice(start, end - start)
 
 
 def signal_metadata(signals: pa.Table, model: Mapping[str, str]) -> dict[bytes, bytes]:

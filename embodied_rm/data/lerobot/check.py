@@ -15,13 +15,16 @@ from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
 from embodied_rm.data.video.decoder import FrameTimes, VideoDecoder
 from embodied_rm.errors import DataError
+from embodied_rm.types import equal_runs
 
 
-class EpisodeOffset(NamedTuple):
-    """First row of an episode: in its data file, and among the frames of the whole dataset."""
+class EpisodeRows(NamedTuple):
+    """The rows of an episode: the first one in its data file and among all frames, and the tasks of all."""
 
     file_row: int
     dataset_index: int
+    tasks: tuple[int, ...]
+    """Task indices in the order of the frames, one per run of equal ones."""
 
 
 CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
@@ -69,24 +72,24 @@ def check_files(
     rows: list[EpisodeIndexRow],
     num_tasks: float,
     decoder: VideoDecoder,
-) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
+) -> tuple[dict[int, EpisodeRows], list[DataIssue]]:
     """Check the data and video files of all episodes; `feature_keys` maps views to features.
 
     Return episode index -> its first row, and the issues.
     """
-    offsets: dict[int, EpisodeOffset] = {}
+    episode_rows: dict[int, EpisodeRows] = {}
     issues: list[DataIssue] = []
     starts = np.cumsum([0, *(row.meta.length for row in sorted(rows, key=lambda row: row.index))])
     first_indices = dict(zip(sorted(row.index for row in rows), starts.tolist(), strict=False))
     for path, file_rows in _group_by_file((row.data_path, row) for row in rows):
-        file_offsets, file_issues = _check_data_file(root, path, file_rows, info, num_tasks, first_indices)
-        offsets |= file_offsets
+        found, file_issues = _check_data_file(root, path, file_rows, info, num_tasks, first_indices)
+        episode_rows |= found
         issues += file_issues
     video_segments = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
     for path, segments in _group_by_file(video_segments):
         feature = info["features"][feature_keys[segments[0][2]]]
         issues += _check_video_file(root, path, [segment[:2] for segment in segments], feature, info["fps"], decoder)
-    return offsets, issues
+    return episode_rows, issues
 
 
 def _group_by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
@@ -101,7 +104,7 @@ def _check_data_file(
     info: Mapping[str, Any],
     num_tasks: float,
     first_indices: Mapping[int, int],
-) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
+) -> tuple[dict[int, EpisodeRows], list[DataIssue]]:
     """Check the rows of one data file against the episode index.
 
     `first_indices`: episode index -> index of its first frame in the dataset, where neither the rows nor the episode
@@ -121,17 +124,18 @@ def _check_data_file(
         table = {key: _numeric_column(path, stored[key]) for key in checked}
     except DataError as error:
         return {}, [DataIssue.from_error(error, episode_names, path)]
-    offsets, issues = {}, []
+    episode_rows, issues = {}, []
     for row in rows:
         row_indices = np.flatnonzero(table["episode_index"] == row.index)
         message = _find_row_error(row, row_indices, table, info["fps"], num_tasks)
         if message is None:
             derived = row.dataset_from_index if row.dataset_from_index is not None else first_indices[row.index]
             stored_index = table["index"][row_indices[0]] if "index" in table else derived
-            offsets[row.index] = EpisodeOffset(int(row_indices[0]), int(stored_index))
+            tasks = tuple(task for task, _, _ in equal_runs(table["task_index"][row_indices]))
+            episode_rows[row.index] = EpisodeRows(int(row_indices[0]), int(stored_index), tasks)
         else:
             issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
-    return offsets, issues
+    return episode_rows, issues
 
 
 def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:

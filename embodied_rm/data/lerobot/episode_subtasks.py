@@ -5,10 +5,21 @@ from itertools import pairwise
 from typing import Any
 
 from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
 SARM_PREFIXES = ("dense_", "sparse_", "")
 """Prefixes of the columns of SARM, the finest annotation first; without a prefix: those of older versions."""
+
+
+def read_episode_subtasks(record: Mapping[str, Any]) -> tuple[Subtask, ...]:
+    """Return the subtasks in the row of an episode. A `DataError` holds only a clause with the issue."""
+    try:
+        if {fmt.NAME_KEY, fmt.SUCCESS_KEY} <= set(record):  # a dataset of this package
+            return read_subtasks(record, fmt.SUBTASK_COLUMNS)
+        return read_sarm_subtasks(record)
+    except (UserError, ValueError, TypeError) as error:
+        raise DataError(f"the subtasks of episode {record['episode_index']} are invalid ({error})") from None
 
 
 def read_subtasks(record: Mapping[str, Any], columns: Sequence[str]) -> tuple[Subtask, ...]:

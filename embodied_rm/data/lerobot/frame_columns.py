@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.parquet import read_parquet
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.types import SUBGOAL_SEPARATOR, IntArray, Subtask
+from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
 
 TASK_KEY = "task_index"
 SUCCESS_COLUMNS = ("next.success", "success", "is_success")
@@ -29,12 +30,17 @@ class FrameColumns(NamedTuple):
     """Columns of a dataset that annotate its frames, and the names that they refer to."""
 
     success: str | None  # column of success
-    tasks: Mapping[int, str]  # task_index -> instruction
     subtasks: Mapping[int, str]  # subtask_index -> name; empty: there are none, or they are those of this package
+
+    @property
+    def names(self) -> list[str]:
+        """The columns to read."""
+        success = [] if self.success is None else [self.success]
+        return [*success, fmt.SUBTASK_KEY] if self.subtasks else success
 
 
 def add_frame_annotations(
-    root: Path, features: Mapping[str, Any], rows: Sequence[EpisodeIndexRow], file_rows: Mapping[int, int]
+    root: Path, features: Mapping[str, Any], rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
     """Return the rows with what their frames say, and issues of annotations that are not understood.
 
@@ -42,41 +48,36 @@ def add_frame_annotations(
         root: Folder of the dataset.
         features: Features of `info.json`.
         rows: Episodes without issues.
-        file_rows: Episode index -> its first row in its data file.
+        episode_rows: Episode index -> its rows.
     """
+    task_names = read_names(root, TASK_LISTS, "task", TASK_KEY)
     columns = FrameColumns(
         success=next((name for name in SUCCESS_COLUMNS if name in features), None),
-        tasks=read_names(root, TASK_LISTS, "task", TASK_KEY),
         subtasks=read_names(root, SUBTASK_LISTS, "subtask", fmt.SUBTASK_KEY) if fmt.SUBTASK_KEY in features else {},
     )
-    names = [
-        TASK_KEY,
-        *([columns.success] if columns.success else []),
-        *([fmt.SUBTASK_KEY] if columns.subtasks else []),
-    ]
     annotated: dict[int, EpisodeIndexRow] = {}
     for path, group in groupby(sorted(rows, key=lambda row: row.data_path), key=lambda row: row.data_path):
-        table = read_parquet(path, [name for name in names if name is not None])
+        table = read_parquet(path, columns.names) if columns.names else None
         for row in group:
-            frames = table.slice(file_rows[row.index], row.meta.length)
-            annotated[row.index] = replace(row, meta=annotate(row.meta, frames, columns))
+            file_row, _, tasks = episode_rows[row.index]
+            instructions = [task_names[task] for task in tasks if task in task_names] or [row.meta.instruction]
+            meta = replace(row.meta, instruction=SUBGOAL_SEPARATOR.join(instructions))
+            if table is not None:
+                meta = annotate(meta, table.slice(file_row, meta.length), columns)
+            annotated[row.index] = replace(row, meta=meta)
     return [annotated[row.index] for row in rows], list(find_unread(root, features, rows, columns))
 
 
 def annotate(meta: EpisodeMeta, frames: pa.Table, columns: FrameColumns) -> EpisodeMeta:
     """Return the metadata of an episode with the annotations of its frames; what it states itself stays."""
-    instruction, success, subtasks = meta.instruction, meta.success, meta.subtasks
-    indices = frames[TASK_KEY].to_numpy().astype(np.int64)
-    tasks = [columns.tasks[index] for index, _, _ in runs(indices) if index in columns.tasks]
-    if len(tasks) > 1 or (tasks and tasks[0] != instruction):
-        instruction = SUBGOAL_SEPARATOR.join(tasks)
+    success, subtasks = meta.success, meta.subtasks
     if success is None and columns.success is not None:
         success = final_success(frames[columns.success])
     if not subtasks and columns.subtasks:
-        segments = runs(frames[fmt.SUBTASK_KEY].to_numpy().astype(np.int64))
-        named = [(columns.subtasks[index], start, end) for index, start, end in segments if index in columns.subtasks]
+        runs = equal_runs(frames[fmt.SUBTASK_KEY].to_numpy())
+        named = [(columns.subtasks[index], start, end) for index, start, end in runs if index in columns.subtasks]
         subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in named)
-    return replace(meta, instruction=instruction, success=success, subtasks=subtasks)
+    return replace(meta, success=success, subtasks=subtasks)
 
 
 def final_success(column: pa.ChunkedArray) -> bool | None:
@@ -88,15 +89,6 @@ def final_success(column: pa.ChunkedArray) -> bool | None:
 def pa_values(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column of numbers, flags, or lists of one."""
     return [value[0] if isinstance(value, list) and len(value) == 1 else value for value in column.to_pylist()]
-
-
-def runs(indices: IntArray) -> list[tuple[int, int, int]]:
-    """Return (index, start, end) of the runs of equal indices; the end is excluded."""
-    starts = np.flatnonzero(np.append(True, np.diff(indices) != 0))
-    return [
-        (int(indices[start]), int(start), int(end))
-        for start, end in zip(starts, np.append(starts[1:], len(indices)), strict=True)
-    ]
 
 
 def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) -> dict[int, str]:

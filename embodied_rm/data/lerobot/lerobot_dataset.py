@@ -46,19 +46,20 @@ class LeRobotDataset(BaseDataset):
         num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
         issues += total_issues
         unique_rows = list({row.index: row for row in rows}.values())
-        self._offsets, file_issues = check_files(self.path, info, feature_keys, unique_rows, num_tasks, self._decoder)
+        self._episode_rows, file_issues = check_files(
+            self.path, info, feature_keys, unique_rows, num_tasks, self._decoder
+        )
         excluded = set(affected_episodes((*issues, *file_issues)))
         readable = [row for row in rows if row.meta.name not in excluded]
         check_not_empty(self.path, readable, (*issues, *file_issues))
-        first_rows = {index: offset.file_row for index, offset in self._offsets.items()}
-        self._rows, unread = add_frame_annotations(self.path, self._features, readable, first_rows)
+        self._rows, unread = add_frame_annotations(self.path, self._features, readable, self._episode_rows)
         self.issues: tuple[DataIssue, ...] = (*unavailable, *issues, *file_issues, *unread)
         self._state_columns = resolve_columns(feature_map.state, fmt.STATE_KEY, self._features, self.path)
         self._action_columns = resolve_columns(feature_map.action, fmt.ACTION_KEY, self._features, self.path)
         self.views = tuple(feature_keys)
         self.fps = float(info["fps"])
         self.meta = tuple(
-            replace(row.meta, episode_index=row.index, dataset_from_index=self._offsets[row.index].dataset_index)
+            replace(row.meta, episode_index=row.index, dataset_from_index=self._episode_rows[row.index].dataset_index)
             for row in self._rows
         )
         self._cached_table: tuple[Path, pa.Table] | None = None
@@ -87,7 +88,7 @@ class LeRobotDataset(BaseDataset):
 
     def _read_column(self, row: EpisodeIndexRow, key: str) -> Array:
         """Read a numeric column of one episode as float32 [T, D]."""
-        table = self._load_table(row.data_path).slice(self._offsets[row.index].file_row, row.meta.length)
+        table = self._load_table(row.data_path).slice(self._episode_rows[row.index].file_row, row.meta.length)
         column = table[key].combine_chunks()
         if column.null_count:
             raise DataError(f"{row.data_path}: {key} is missing in a row of episode {row.index}")

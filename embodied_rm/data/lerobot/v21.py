@@ -10,9 +10,9 @@ from embodied_rm.data.dataset_files import check_file
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
-from embodied_rm.data.lerobot.episode_subtasks import read_sarm_subtasks
+from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError
 
 SUBTASKS = "subtasks"  # key of the subtasks in a record
 INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
@@ -76,10 +76,7 @@ def _parse_record(line: str, line_index: int) -> dict[str, Any]:
         raise DataError(f"episode {index} has length {length!r}")
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
         raise DataError(f"episode {index} has no tasks")
-    try:
-        record[SUBTASKS] = read_sarm_subtasks(record)
-    except (UserError, ValueError, TypeError) as error:
-        raise DataError(f"the subtasks of episode {index} are invalid ({error})") from None
+    record[SUBTASKS] = read_episode_subtasks(record)
     return record
 
 

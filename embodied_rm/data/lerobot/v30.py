@@ -10,10 +10,10 @@ from embodied_rm.data.dataset_files import is_inside
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
-from embodied_rm.data.lerobot.episode_subtasks import read_sarm_subtasks, read_subtasks
+from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError
 
 
 def read_rows(
@@ -122,11 +122,7 @@ def _episode_name(record: Mapping[str, Any], index: int) -> str:
 def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
     """Parse the metadata in a row of `meta/episodes`. A `DataError` holds only a clause with the issue."""
     index, length = record["episode_index"], record["length"]
-    is_own = fmt.SUCCESS_KEY in record
-    try:
-        subtasks = read_subtasks(record, fmt.SUBTASK_COLUMNS) if is_own else read_sarm_subtasks(record)
-    except (UserError, ValueError, TypeError) as error:
-        raise DataError(f"the subtasks of episode {index} are invalid ({error})") from None
+    subtasks = read_episode_subtasks(record)
     if subtasks and (last := subtasks[-1]).end > length:
         raise DataError(f"subtask {last.name!r} of episode {index} ends at {last.end}, after the last frame")
     success, prefix = record.get(fmt.SUCCESS_KEY), fmt.METADATA_PREFIX
