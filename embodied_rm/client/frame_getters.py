@@ -129,5 +129,9 @@ def warn_of_overwritten_frames(final_frames: Frames, first_frames: Frames) -> No
 
 
 def equal_rows(first: Any, second: Any) -> BoolArray:
-    """Return whether the images of each row are equal, bool [N]."""
-    return np.array([np.array_equal(a, b) for a, b in zip(to_numpy(first), to_numpy(second))], bool)
+    """Return whether the images of each row are equal, bool [N]; tensors are compared on their device."""
+    if first.shape != second.shape:
+        return np.zeros(len(first), bool)
+    if not (is_tensor(first) and is_tensor(second) and first.device == second.device):
+        first, second = to_numpy(first), to_numpy(second)
+    return np.asarray(to_numpy((first == second).reshape(len(first), -1).all(1)), bool)

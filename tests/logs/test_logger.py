@@ -5,13 +5,14 @@ from __future__ import annotations
 import resource
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from curves import read_scalars
+from killing_reporter import KilledError, KillingReporter
 from sprites import episodes
 
 from embodied_rm.logs import flatten_metrics, open_logger
@@ -38,23 +39,6 @@ class RecordingReporter(NullReporter):
 
     def log(self, text: str) -> None:
         self.messages.append(text)
-
-
-class KilledError(Exception):
-    """Stands for a power failure."""
-
-
-class KillingReporter(NullReporter):
-    """Raises after some of six steps."""
-
-    def __init__(self, num_steps: int) -> None:
-        self._percent = 100 * num_steps // 6
-
-    def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
-        for percent in items:
-            yield percent
-            if percent >= self._percent:
-                raise KilledError
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +88,7 @@ def test_only_rank_0_writes(tmp_path):
 
 def train_until(run: RunFolder, config: TrainConfig, num_steps: int = 6) -> None:
     """Train from the saved state up to a number of steps."""
-    train(episodes(4), config, run, KillingReporter(num_steps) if num_steps < 6 else NullReporter())
+    train(episodes(4), config, run, KillingReporter(100 * num_steps // 6) if num_steps < 6 else NullReporter())
 
 
 @pytest.mark.parametrize("saved", [False, True])

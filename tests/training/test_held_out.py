@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from curves import read_scalars
+from killing_reporter import KilledError, KillingReporter
 from sprites import episode, episodes
 
 from embodied_rm.distributed import SINGLE_PROCESS
@@ -99,27 +99,13 @@ def test_evaluations_do_not_change_the_training(tmp_path: Path) -> None:
     assert not (tmp_path / "without" / HELD_OUT_FILE).exists()
 
 
-class KilledError(Exception):
-    """Stands for a power failure."""
-
-
-class KillingReporter(NullReporter):
-    """Raises after two thirds of the training."""
-
-    def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
-        for percent in items:
-            yield percent
-            if percent >= 66:
-                raise KilledError
-
-
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best weights are those of the start, which the interrupted run must have kept."""
     measure = HeldOutCurve._measure
     monkeypatch.setattr(HeldOutCurve, "_measure", lambda self: {**measure(self), "error": 0.1 * (1 + len(self.rows))})
     uninterrupted = train_quick(tmp_path / "uninterrupted", held_out())
     with pytest.raises(KilledError):
-        train(DATA, QUICK, RunFolder.open(tmp_path / "interrupted"), KillingReporter(), held_out())
+        train(DATA, QUICK, RunFolder.open(tmp_path / "interrupted"), KillingReporter(66), held_out())
     run = RunFolder.open(tmp_path / "interrupted", resume=True)
     others = HeldOut(episodes=episodes(3, start=600), config=HeldOutConfig(eval_percent=30))
     for changed, key in ((others, "held_out"), (held_out(patience=3), "patience"), (held_out(20), "eval_percent")):

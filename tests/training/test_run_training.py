@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from killing_reporter import KilledError, KillingReporter
 from objectives import objective
 from sprites import episode, episodes
 
@@ -94,26 +95,12 @@ def test_training_continues_from_a_net(trained_net, tmp_path):
     assert "earlier" in read_manifest(run.path / CHECKPOINT_DIR)["facts"]["tasks"]
 
 
-class KilledError(Exception):
-    """Stands for a power failure."""
-
-
-class KillingReporter(NullReporter):
-    """Raises after half of the training."""
-
-    def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
-        for percent in items:
-            yield percent
-            if percent >= 50:
-                raise KilledError
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, precision):
     data, config = episodes(4), replace(QUICK, precision=precision)
     uninterrupted = train(data, config, RunFolder.open(tmp_path / "uninterrupted"), NullReporter())
     with pytest.raises(KilledError):
-        train(data, config, RunFolder.open(tmp_path / "interrupted"), KillingReporter())
+        train(data, config, RunFolder.open(tmp_path / "interrupted"), KillingReporter(50))
     run = RunFolder.open(tmp_path / "interrupted", resume=True)
     assert (run.path / TRAIN_STATE_DIR).exists() and not (run.path / CHECKPOINT_DIR).exists()
     with pytest.raises(CheckpointError, match="another configuration: learning_rate"):

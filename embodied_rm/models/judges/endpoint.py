@@ -16,7 +16,7 @@ from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.parse import fold_choice
-from embodied_rm.models.judges.request_body import RequestParameters
+from embodied_rm.models.judges.request_body import RequestParameters, build_messages
 
 INITIAL_BACKOFF_S = 0.5  # wait before the second attempt; it doubles with every attempt
 MAX_BACKOFF_S = 30.0
@@ -95,9 +95,9 @@ class EndpointChat:
         return list(self._executor.map(self._answer_with_retries, queries))
 
     def _answer_with_retries(self, query: Query) -> Answer:
-        answer = Answer(failure="unreachable")
+        messages, answer = build_messages(query), Answer(failure="unreachable")
         for attempt in range(self.config.max_attempts):
-            answer, retry_after_s = self._send(query)
+            answer, retry_after_s = self._send(query, messages)
             if answer.failure is None or answer.failure in FINAL_FAILURES:
                 break
             if attempt + 1 < self.config.max_attempts:
@@ -105,9 +105,9 @@ class EndpointChat:
                 time.sleep(min(backoff_s if retry_after_s is None else retry_after_s, MAX_BACKOFF_S))
         return answer
 
-    def _send(self, query: Query) -> tuple[Answer, float | None]:
+    def _send(self, query: Query, messages: list[dict[str, Any]]) -> tuple[Answer, float | None]:
         """Return the answer of one attempt, and the wait that the server requests, in seconds, if any."""
-        body = self._parameters.body(query, self.config.model)
+        body = self._parameters.body(query, messages, self.config.model)
         try:
             response = self._client.post("chat/completions", json=body)
         except httpx.TimeoutException:
@@ -115,7 +115,7 @@ class EndpointChat:
         except httpx.TransportError:
             return Answer(failure="unreachable"), None
         if response.status_code == 400 and self._parameters.learn(body, response.text):
-            return self._send(query)
+            return self._send(query, messages)
         if not response.is_success:
             return self._read_failure(response)
         self._num_answers += 1

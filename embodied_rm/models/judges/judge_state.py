@@ -34,6 +34,11 @@ class EpisodeContext:
     success: float = 0.0  # probability of success at the last scored frame
     num_scores: int = 0  # number of scored frames so far
 
+    @property
+    def progress(self) -> float:
+        """The potential in [0, 1]."""
+        return min(max(self.potential, 0.0), 1.0)
+
     def with_score(self, potential: float, success: float) -> EpisodeContext:
         """Return the context after the current frame was scored."""
         scores = self.num_scores + 1
@@ -69,7 +74,7 @@ class JudgeState:
 
     def potential(self) -> Array:
         """Return the potential of the last scored frames, float32 [N]."""
-        return np.clip(np.array([context.potential for context in self.contexts], np.float32), 0, 1)
+        return np.array([context.progress for context in self.contexts], np.float32)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the images and metadata of every row."""

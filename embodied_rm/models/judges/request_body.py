@@ -27,17 +27,15 @@ class RequestParameters:
         self._max_top_logprobs = MAX_TOP_LOGPROBS
         self._lock = threading.Lock()
 
-    def body(self, query: Query, model: str) -> dict[str, Any]:
-        """Return the body of a request."""
-        system_messages = [{"role": "system", "content": query.system}] if query.system else []
-        user_message = {"role": "user", "content": [content_part(part) for part in query.parts]}
+    def body(self, query: Query, messages: list[dict[str, Any]], model: str) -> dict[str, Any]:
+        """Return the body of a request; `messages`: those of the query, see `build_messages`."""
         max_tokens = self._reasoning_tokens + (1 if query.choices else query.max_tokens)
         parameters: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0}
         if query.choices:
             parameters |= {"logprobs": True, "top_logprobs": self._max_top_logprobs}
         names = {name: RENAMED_PARAMETERS[name] if name in self._rejected else name for name in parameters}
         accepted = {names[name]: value for name, value in parameters.items() if names[name]}
-        return {"model": model, "messages": [*system_messages, user_message], **accepted}
+        return {"model": model, "messages": messages, **accepted}
 
     def learn(self, sent: dict[str, Any], message: str) -> bool:
         """Return whether a rejected request may pass in other parameters, which later requests have too.
@@ -53,6 +51,12 @@ class RequestParameters:
                 return False
             self._rejected.update(named)
             return True
+
+
+def build_messages(query: Query) -> list[dict[str, Any]]:
+    """Return the messages of a query, with its images as PNG."""
+    system_messages = [{"role": "system", "content": query.system}] if query.system else []
+    return [*system_messages, {"role": "user", "content": [content_part(part) for part in query.parts]}]
 
 
 def content_part(part: ContentPart) -> dict[str, Any]:

@@ -161,6 +161,6 @@ def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame |
 
 def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
     """Convert scores to a prediction. The uncertainty of a judge is 0."""
-    progress = np.clip(np.array([score.context.potential for score in scores], np.float32), 0, 1)
+    progress = np.array([score.context.progress for score in scores], np.float32)
     success = np.array([score.context.success for score in scores], np.float32)
     return make_plain_output(progress, np.array([score.valid for score in scores], bool), success)

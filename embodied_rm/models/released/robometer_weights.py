@@ -15,8 +15,10 @@ from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretraine
 
 HEAD_NAMES = ("progress_head", "success_head")
 MODEL_TYPE = "qwen3_vl"
-LEROBOT_MODEL_KEY, LEROBOT_PREFIX = "vlm_config", "model.model."
-"""Key of the backbone in LeRobot's config.json, and prefix of its weights; the heads have their names."""
+LEROBOT_MODEL_KEY = "vlm_config"
+"""Key of the backbone's settings in LeRobot's config.json."""
+LEROBOT_KEY_MAPPING = {r"^model\.model\.": ""}
+"""Names of the backbone's weights in LeRobot's files -> ours; the heads have their own."""
 REQUIRED_SETTINGS = {"use_per_frame_progress_token": True, "use_multi_image": True}
 """Settings of the authors' config.yaml and of LeRobot's config.json: how a video is shown, and where it is read."""
 SETTINGS_FILES = ("config.yaml", "config.json")
@@ -56,25 +58,13 @@ def load_backbone(folder: Path, attn_implementation: str) -> nn.Module:
         model_type = backbone["model_type"]
     if model_type != MODEL_TYPE:
         raise CheckpointError(f"{folder / 'config.json'}: Robometer is a {MODEL_TYPE}, not {model_type!r}")
+    options: dict[str, Any] = {"attn_implementation": attn_implementation}
     if LEROBOT_MODEL_KEY in config:
-        return load_lerobot_backbone(folder, backbone, attn_implementation)
-    options = {"attn_implementation": attn_implementation}
+        options["key_mapping"] = LEROBOT_KEY_MAPPING
+        with checkpoint_errors(f"{folder}: {PROBLEM}"):
+            options["config"] = transformers.Qwen3VLConfig.from_dict(backbone)
     model, missing = load_pretrained(transformers.Qwen3VLModel, folder, PROBLEM, **options)
     check_names(folder, missing, model)
-    return model
-
-
-def load_lerobot_backbone(folder: Path, config: Mapping[str, Any], attn_implementation: str) -> nn.Module:
-    """Load the backbone of a LeRobot folder: one model, whose weights have the prefix `LEROBOT_PREFIX`."""
-    with checkpoint_errors(f"{folder}: {PROBLEM}"):
-        model_config = transformers.Qwen3VLConfig.from_dict(dict(config))
-        model_config._attn_implementation = attn_implementation
-        model = transformers.Qwen3VLModel(model_config)
-    stored = read_weights(sorted(folder.glob("*.safetensors")), (LEROBOT_PREFIX,))
-    weights = {name.removeprefix(LEROBOT_PREFIX): tensor for name, tensor in stored.items()}
-    check_names(folder, sorted(model.state_dict().keys() - weights.keys()), model)
-    with checkpoint_errors(f"{folder}: {PROBLEM}"):
-        model.load_state_dict(weights, assign=True)
     return model
 
 
