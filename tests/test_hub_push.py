@@ -157,14 +157,27 @@ def test_the_command_prints_the_name_that_loads_the_model(hub: HubServer, folder
     assert same_weights(erm.load_reward_model(name.removeprefix("checkpoint=")), make_model(1))
 
 
-def test_the_card_names_the_training_datasets_of_the_hub(hub: HubServer, tmp_path: Path) -> None:
+def test_data_and_model_of_the_hub_train_a_model_whose_card_names_the_data(hub: HubServer, tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "dataset") as writer:
         for number in range(2):
             writer.add(episode(number, length=9))
     hub.add("datasets", "people/carrying", tmp_path / "dataset")
+    preferences = f"preference_model={make_model(1).push_to_hub(REPO_ID)}"
     small = ("steps=1", "batch_size=2", "image_size=[32,32]", "encoder=stride_tower_tiny")
+    small += ("label_schemes=[preferences]", "fusion=forward", preferences)
     result = run(hub, tmp_path / "home", "train", "data=hub:people/carrying@main", *small, "out=run")
     assert result.returncode == 0, result.stderr
     model = erm.load_reward_model(tmp_path / "run")
     model.push_to_hub(REPO_ID)
     assert ModelCard(files_of(hub)["README.md"].decode()).data.datasets == ["people/carrying"]
+
+
+def test_an_export_is_pushed_with_its_graphs(hub: HubServer, folder: Path, tmp_path: Path) -> None:
+    result = run(hub, tmp_path / "home", "export", f"checkpoint={folder}", "out=export")
+    assert result.returncode == 0, result.stderr
+    exported = tmp_path / "export" / "checkpoint"
+    push_folder(exported, None, InputSpec(), REPO_ID)
+    graphs = [name for name in list_files(exported) if name.endswith(".onnx")]
+    assert graphs and set(graphs) <= set(files_of(hub))
+    pulled = download_checkpoint(f"hf:{REPO_ID}")
+    assert read_checkpoint(pulled) == read_checkpoint(exported)

@@ -1,7 +1,7 @@
 """`embodied-rm adapt`: fit a reward model to one annotated demonstration."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
@@ -9,6 +9,7 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.source import find_index
 from embodied_rm.experiments.load import load_dataset, load_net
+from embodied_rm.paths import resolve_reward_model
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.adaptation import AdaptConfig, adapt
 from embodied_rm.training.fitting import with_image_size_of_encoder
@@ -28,6 +29,8 @@ class AdaptCommand(AdaptConfig):
 def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
     start_s = time.monotonic()
+    if config.preference_model is not None:
+        config = replace(config, preference_model=resolve_reward_model(config.preference_model))
     initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
     if initial_net is None:
         config = with_image_size_of_encoder(config)

@@ -15,6 +15,7 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_dataset, load_net, read_valid_episodes
+from embodied_rm.paths import resolve_reward_model
 from embodied_rm.report import write_report
 from embodied_rm.report.training_report import training_report
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -75,6 +76,8 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     data = load_dataset(config.data, reporter, features=config.features)
     if config.split.name != NO_SPLIT:
         check_split_membership(config.split, data.meta)
+    if config.preference_model is not None:
+        config = replace(config, preference_model=resolve_reward_model(config.preference_model))
     initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
     if initial_net is None:
         config = with_image_size_of_encoder(config)
