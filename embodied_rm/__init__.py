@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from embodied_rm.api.camera_vector_env import CameraVectorEnv
     from embodied_rm.api.clip_output import ClipOutput
     from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
     from embodied_rm.api.learned_reward import LearnedReward
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
 EXPORTS = {
+    "CameraVectorEnv": "embodied_rm.api.camera_vector_env",
     "CheckpointError": "embodied_rm.errors",
     "ClipOutput": "embodied_rm.api.clip_output",
     "DataError": "embodied_rm.errors",
@@ -55,6 +57,7 @@ EXPORTS = {
 """Public name -> module that defines it."""
 
 __all__ = [
+    "CameraVectorEnv",
     "CheckpointError",
     "ClipOutput",
     "DataError",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
@@ -31,6 +31,14 @@ class RewardSpec:
     instructions: Instruction
 
 
+@overload
+def LearnedReward(
+    env: VectorEnv, model: DescribedRewardModel, *, instruction: Instruction, **options: Any
+) -> VectorLearnedReward: ...
+@overload
+def LearnedReward(
+    env: Any, model: DescribedRewardModel, *, instruction: Instruction, **options: Any
+) -> VectorLearnedReward | TorchLearnedReward | SingleLearnedReward: ...
 def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it returns
     env: Any,
     model: DescribedRewardModel,

@@ -1,0 +1,78 @@
+"""Episodes of scripted experts and of their failures, as a LeRobot dataset."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import experts
+import numpy as np
+from worlds import Painter, World
+
+import embodied_rm as erm
+from embodied_rm.cli.console import ConsoleReporter
+from embodied_rm.data.lerobot.write import DatasetWriter
+
+HOLD_STEPS = 6  # control steps that are recorded after the first success
+
+
+def make_vector_env(world: World, num_envs: int, *, ends_on_success: bool = False) -> erm.CameraVectorEnv:
+    """Return a world as a vector of environments with cameras."""
+    return erm.CameraVectorEnv(
+        world.make_env,
+        num_envs,
+        instruction=world.instruction,
+        get_images=Painter(world),
+        success_key=world.success_key,
+        ends_on_success=ends_on_success,
+    )
+
+
+def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, fault: str | None) -> erm.Episode:
+    """Play one episode with the expert; it lasts until shortly after the first success."""
+    observation, infos = env.reset(seed=seed)
+    expert = world.expert(env.envs[0], np.random.default_rng(seed), fault)
+    frames, states, actions, phases = [], [], [], []
+    steps_after_success, done = 0, False
+    while not done:
+        frames.append(env.render_views(np.array([0]))[0])
+        states.append(observation[0])
+        phases.append(expert.phase)
+        actions.append(expert.act())
+        observation, _, terminated, truncated, infos = env.step(actions[-1][None])
+        steps_after_success += bool(steps_after_success or infos["success"][0])
+        done = bool(terminated[0] or truncated[0]) or steps_after_success > HOLD_STEPS
+    return erm.Episode(
+        name=f"{fault or 'success'}_{seed}".replace(" ", "_"),
+        views=dict(zip(env.view_names, np.stack(frames, axis=1), strict=True)),
+        instruction=world.instruction,
+        fps=10.0,
+        subtasks=phase_subtasks(phases, world.phase_names),
+        success=bool(infos["success"][0]),
+        state=np.array(states),
+        action=np.array(actions),
+    )
+
+
+def phase_subtasks(phases: list[int], names: tuple[str, ...]) -> tuple[erm.Subtask, ...]:
+    """Return one subtask per phase of the expert; after the last phase, the hand stays."""
+    indices = [min(phase, len(names) - 1) for phase in phases]
+    edges = [0, *(frame for frame in range(1, len(indices)) if indices[frame] != indices[frame - 1]), len(indices)]
+    return tuple(
+        erm.Subtask(name=names[indices[start]], start=start, end=end) for start, end in itertools.pairwise(edges)
+    )
+
+
+def record_dataset(world: World, folder: Path, seed: int, successes: int, failures: int) -> None:
+    """Record successes and failures; other episodes are not kept."""
+    if folder.exists():
+        return
+    env = make_vector_env(world, 1)
+    with DatasetWriter(folder) as writer:
+        for fault in (None, *experts.FAULTS):
+            episodes = (play_episode(env, world, 1_000_000 * seed + number, fault) for number in itertools.count())
+            kept = (episode for episode in episodes if episode.success == (fault is None))
+            wanted = successes if fault is None else failures // len(experts.FAULTS)
+            for episode in ConsoleReporter().track(itertools.islice(kept, wanted), f"{fault or 'success'}", wanted):
+                writer.add(episode)
+    env.close()

@@ -1,0 +1,122 @@
+"""Refine a policy in a world of others, on the reward of a model that saw 20 demonstrations.
+
+    python run.py so101 --seed 0 --out runs/third_party
+
+Every step is kept below `--out` and not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from record import make_vector_env, record_dataset
+from worlds import WORLDS, World
+
+import embodied_rm as erm
+from embodied_rm.cli.console import ConsoleReporter
+from embodied_rm.metrics import roc_auc
+
+NUM_DEMONSTRATIONS, NUM_HELD_OUT = 20, 40
+FRAME_STRIDE = 2  # control steps between two frames that the model sees
+NUM_CLONED = {"so101": 20, "lift": 3, "door": 5}  # demonstrations of the policy, which is to be imperfect
+GAMMA = 0.98
+SUCCESS_THRESHOLD = 0.5
+NUM_ENVS, NUM_EVAL_EPISODES, ITERATIONS = 24, 96, 30
+
+
+Result = dict[str, Any]
+
+
+def read_episodes(folder: Path, maximum: int | None = None) -> list[erm.Episode]:
+    """Return the episodes of a dataset as the model sees them."""
+    data = erm.open_dataset(folder)
+    return [data.episode(index, stride=FRAME_STRIDE) for index in range(len(data))[:maximum]]
+
+
+def train_and_evaluate(folder: Path, num_demonstrations: int) -> Result:
+    """Continue the bundled model on demonstrations, and tell held-out successes from failures by the last frames."""
+    bundled = erm.load_reward_model()
+    assert isinstance(bundled, erm.ProgressRewardModel)
+    demonstrations = read_episodes(folder / "demonstrations", num_demonstrations)
+    model = erm.train(demonstrations, init_from=bundled, steps=1000, batch_size=8, learning_rate=1e-3)
+    model.save(folder / f"model_{num_demonstrations}", overwrite=True)
+    episodes = read_episodes(folder / "held_out")
+    success = np.array([model.score(episode.views, episode.instruction).success[-1] for episode in episodes])
+    is_success = np.array([bool(episode.success) for episode in episodes])
+    return {
+        "success_auc": roc_auc(success, is_success),
+        "recall": float((success[is_success] >= SUCCESS_THRESHOLD).mean()),
+        "false_positives": float((success[~is_success] >= SUCCESS_THRESHOLD).mean()),
+    }
+
+
+def refine(world: World, folder: Path, num_cloned: int, seed: int) -> Result:
+    """Clone a policy from some demonstrations, and refine it on the reward and verdict of the model of 20."""
+    data = erm.open_dataset(folder / "demonstrations")
+    policy = erm.clone([data.episode(index) for index in range(num_cloned)], seed=seed, log_std_init=-1.5)
+    model = erm.load_reward_model(folder / f"model_{NUM_DEMONSTRATIONS}")
+    envs = erm.LearnedReward(
+        make_vector_env(world, NUM_ENVS),
+        model,
+        instruction=world.instruction,
+        gamma=GAMMA,
+        get_frames=get_frames,
+        success_source="model",
+        score_every=FRAME_STRIDE,
+    )
+    run = folder / f"seed_{seed}"
+    erm.refine(
+        envs,
+        policy,
+        eval_envs=make_vector_env(world, NUM_ENVS, ends_on_success=True),
+        final_eval_episodes=NUM_EVAL_EPISODES,
+        folder=run,
+        reporter=ConsoleReporter(),
+        iterations=ITERATIONS,
+        rollout_steps=48,
+        seed=seed,
+        ppo={"gamma": GAMMA},
+    )
+    metrics = json.loads((run / "metrics.json").read_text())
+    return {key: metrics[key] for key in ("cloned_success", "refined_success")}
+
+
+def get_frames(env: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return view -> images of the rows."""
+    frames = env.render_views(rows)
+    return {view: frames[:, index] for index, view in enumerate(env.view_names)}
+
+
+def run_once(path: Path, compute: Callable[[], Result]) -> Result:
+    """Return the result in a file, which is computed if it is absent."""
+    if not path.exists():
+        path.write_text(json.dumps(compute(), indent=1) + "\n")
+    result: Result = json.loads(path.read_text())
+    return result
+
+
+def main() -> None:
+    """Run one world with one seed, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("world", choices=sorted(WORLDS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("runs/third_party"))
+    arguments = parser.parse_args()
+    name, seed = arguments.world, arguments.seed
+    world, folder = WORLDS[name], arguments.out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    record_dataset(world, folder / "demonstrations", 0, NUM_DEMONSTRATIONS, 0)
+    record_dataset(world, folder / "held_out", 1, NUM_HELD_OUT, NUM_HELD_OUT)
+    for number in (1, NUM_DEMONSTRATIONS):
+        print(number, run_once(folder / f"model_{number}.json", partial(train_and_evaluate, folder, number)))
+    print(run_once(folder / f"seed_{seed}.json", partial(refine, world, folder, NUM_CLONED[name], seed)))
+
+
+if __name__ == "__main__":
+    main()
