@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-FAULTS = ("stops early", "misses", "never grips", "gives up")
+FAILURES = ("stops early", "misses", "never grips", "gives up")
 MISS_M = (0.05, 0.09)  # how far next to the object a missing hand aims, m
 RADIANS_PER_ACTION = 0.5  # of robosuite's controller
 OPEN, CLOSED = 1.0, -1.0
@@ -47,18 +47,18 @@ class Expert:
         action_size: int,
         meters_per_action: float,
         rng: np.random.Generator,
-        fault: str | None = None,
+        failure: str | None = None,
     ) -> None:
-        """`fault`: one of `FAULTS`; None: it succeeds."""
+        """`failure`: one of `FAILURES`; None: it succeeds."""
         self._read_scene, self._phases, self._rng = read_scene, phases, rng
         self._action_size, self._meters_per_action = action_size, meters_per_action
         self._speed, self._noise = rng.uniform(0.6, 1.0), rng.choice([0.0, 0.1, 0.25])
-        self._fault, self._index, self._steps, self._held = fault, 0, 0, 0
+        self._failure, self._index, self._steps, self._held = failure, 0, 0, 0
         self._start_hand: np.ndarray | None = None
-        self._last_phase = rng.integers(1, len(phases)) if fault in ("stops early", "gives up") else len(phases)
+        self._last_phase = rng.integers(1, len(phases)) if failure in ("stops early", "gives up") else len(phases)
         angle = rng.uniform(0, 2 * np.pi)
         miss = rng.uniform(*MISS_M) * np.array([np.cos(angle), np.sin(angle), 0])
-        self._miss = miss if fault == "misses" else np.zeros(3)
+        self._miss = miss if failure == "misses" else np.zeros(3)
 
     @property
     def phase(self) -> int:
@@ -72,8 +72,8 @@ class Expert:
             self._start_hand = self._home = scene.hand
             self._start_yaw = scene.yaw
         if self._index >= self._last_phase:
-            goal = self._home if self._fault == "gives up" else scene.hand
-            return self._action(goal - scene.hand, OPEN if self._fault == "gives up" else self._fingers(-1))
+            goal = self._home if self._failure == "gives up" else scene.hand
+            return self._action(goal - scene.hand, OPEN if self._failure == "gives up" else self._fingers(-1))
         phase = self._phases[self._index]
         base = self._start_hand if phase.relative_to_hand else scene.target + self._miss
         error = base + phase.offset - scene.hand
@@ -87,7 +87,7 @@ class Expert:
         return action
 
     def _fingers(self, offset: int) -> float:
-        if self._fault == "never grips":
+        if self._failure == "never grips":
             return OPEN
         return self._phases[min(max(self._index + offset, 0), len(self._phases) - 1)].fingers
 
@@ -119,17 +119,17 @@ DOOR_PHASES = [
 ]
 
 
-def so101_expert(env: Any, rng: np.random.Generator, fault: str | None = None) -> Expert:
+def so101_expert(env: Any, rng: np.random.Generator, failure: str | None = None) -> Expert:
     """The cube of SO-101 is lifted by 10 cm."""
     world = env.unwrapped
 
     def read_scene() -> Scene:
         return Scene(np.array(world.ik_point_pos), np.array(world.data.sensor("block_pos").data))
 
-    return Expert(read_scene, lift_phases(0.015, 0.13, close_steps=8), 4, 0.025, rng, fault)
+    return Expert(read_scene, lift_phases(0.015, 0.13, close_steps=8), 4, 0.025, rng, failure)
 
 
-def robosuite_expert(env: Any, rng: np.random.Generator, fault: str | None = None) -> Expert:
+def robosuite_expert(env: Any, rng: np.random.Generator, failure: str | None = None) -> Expert:
     """The cube of Lift is lifted by 4 cm, and the door of Door opened by 0.3 rad."""
     world = env.unwrapped
     is_door = "handle_pos" in world.observation
@@ -141,7 +141,7 @@ def robosuite_expert(env: Any, rng: np.random.Generator, fault: str | None = Non
         return Scene(observation["robot0_eef_pos"], observation["handle_pos" if is_door else "cube_pos"], yaw)
 
     phases = DOOR_PHASES if is_door else lift_phases(0.0, 0.12, close_steps=4)
-    return NegatedFingers(read_scene, phases, 7, 0.05, rng, fault)
+    return NegatedFingers(read_scene, phases, 7, 0.05, rng, failure)
 
 
 class NegatedFingers(Expert):

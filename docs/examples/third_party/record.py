@@ -28,10 +28,10 @@ def make_vector_env(world: World, num_envs: int, *, ends_on_success: bool = Fals
     )
 
 
-def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, fault: str | None) -> erm.Episode:
+def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, failure: str | None) -> erm.Episode:
     """Play one episode with the expert; it lasts until shortly after the first success."""
     observation, infos = env.reset(seed=seed)
-    expert = world.expert(env.envs[0], np.random.default_rng(seed), fault)
+    expert = world.expert(env.envs[0], np.random.default_rng(seed), failure)
     frames, states, actions, phases = [], [], [], []
     steps_after_success, done = 0, False
     while not done:
@@ -43,7 +43,7 @@ def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, fault: str |
         steps_after_success += bool(steps_after_success or infos["success"][0])
         done = bool(terminated[0] or truncated[0]) or steps_after_success > HOLD_STEPS
     return erm.Episode(
-        name=f"{fault or 'success'}_{seed}".replace(" ", "_"),
+        name=f"{failure or 'success'}_{seed}".replace(" ", "_"),
         views=dict(zip(env.view_names, np.stack(frames, axis=1), strict=True)),
         instruction=world.instruction,
         fps=10.0,
@@ -69,10 +69,10 @@ def record_dataset(world: World, folder: Path, seed: int, successes: int, failur
         return
     env = make_vector_env(world, 1)
     with DatasetWriter(folder) as writer:
-        for fault in (None, *experts.FAULTS):
-            episodes = (play_episode(env, world, 1_000_000 * seed + number, fault) for number in itertools.count())
-            kept = (episode for episode in episodes if episode.success == (fault is None))
-            wanted = successes if fault is None else failures // len(experts.FAULTS)
-            for episode in ConsoleReporter().track(itertools.islice(kept, wanted), f"{fault or 'success'}", wanted):
+        for failure in (None, *experts.FAILURES):
+            episodes = (play_episode(env, world, 1_000_000 * seed + number, failure) for number in itertools.count())
+            kept = (episode for episode in episodes if episode.success == (failure is None))
+            wanted = successes if failure is None else failures // len(experts.FAILURES)
+            for episode in ConsoleReporter().track(itertools.islice(kept, wanted), f"{failure or 'success'}", wanted):
                 writer.add(episode)
     env.close()
