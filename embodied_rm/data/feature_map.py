@@ -19,6 +19,9 @@ class FeatureMap:
     fps: float | None = None  # frame rate (Hz) of files that store none
     orientation: dict[str, str] = field(default_factory=dict)
     """View, by its new name -> how its images are turned: see `orientation.ORIENTATIONS`."""
+    max_drift_s: float | None = None
+    """Largest deviation of times in a LeRobot dataset from its frame rate (s); other episodes are excluded. None: any.
+    """
 
     def __post_init__(self) -> None:
         names = [*self.views, *self.views.values(), *self.state, *self.action]
@@ -27,6 +30,8 @@ class FeatureMap:
         check_orientations(self.orientation)
         if self.fps is not None and not self.fps > 0:
             raise UserError(f"fps must be > 0, got {self.fps}")
+        if self.max_drift_s is not None and not self.max_drift_s >= 0:
+            raise UserError(f"max_drift_s must be >= 0, got {self.max_drift_s}")
 
     def resolve_views(self, stored: Collection[str], source: object) -> dict[str, str]:
         """Return new name -> stored name; raise `DataError` if a view is not stored or two views get the same name."""

@@ -8,6 +8,7 @@ from embodied_rm.data.concat import ConcatDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
+from embodied_rm.data.lerobot.frame_columns import lists_blank_task
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.orientation import check_views
 from embodied_rm.data.readers import READERS, register_dataset_reader
@@ -70,9 +71,11 @@ def open_concat(path: Path, instruction: str | None, feature_map: FeatureMap) ->
 def lacks_instruction(path: Path) -> bool:
     """Return whether a path is a video file, a recording or a folder of recordings, without an instruction near it.
 
-    `open_dataset` needs an instruction for such a path.
+    `open_dataset` needs an instruction for such a path, and for all episodes of a LeRobot dataset with a blank task.
     """
-    if any((path / name).exists() for name in (JSON_TABLE, CSV_TABLE, fmt.INFO_PATH)):
+    if (path / fmt.INFO_PATH).exists():
+        return lists_blank_task(path)
+    if any((path / name).exists() for name in (JSON_TABLE, CSV_TABLE)):
         return False
     folder = path.parent if path.suffix.lower() in VIDEO_SUFFIXES else path
     is_recording = folder != path or bool(find_videos(path) or find_recording_folders(path))

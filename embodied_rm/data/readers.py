@@ -8,6 +8,7 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_minari
 from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.frame_columns import lists_blank_task
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.recordings.recording import (
     VIDEO_SUFFIXES,
@@ -77,8 +78,9 @@ def _open_table(path: Path, instruction: str | None, feature_map: FeatureMap) ->
 def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if not (path / fmt.INFO_PATH).exists():
         return None
-    _check_no_instruction(path, instruction)
-    return LeRobotDataset(path, feature_map)
+    if not lists_blank_task(path):
+        _check_no_instruction(path, instruction)
+    return LeRobotDataset(path, feature_map, instruction)
 
 
 @register_dataset_reader("video", layout="a video file")

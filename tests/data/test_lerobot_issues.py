@@ -99,7 +99,7 @@ REJECTED = {
     "empty description": (edit_file(INFO_PATH, lambda p: p.write_text("")), INFO_PATH, "is empty"),
     "broken description": (edit_file(INFO_PATH, lambda p: p.write_text('{"codebase')), INFO_PATH, "not valid JSON"),
     "description is a list": (edit_file(INFO_PATH, lambda p: p.write_text("[]")), INFO_PATH, "JSON object"),
-    "older version": (edit_info(codebase_version="v1.6"), INFO_PATH, "version 'v1.6'; only 'v3.0' or 'v2.1' or 'v2.0'"),
+    "older version": (edit_info(codebase_version="v1.6"), INFO_PATH, "version 'v1.6'; only v2.x and v3.x can be read"),
     "no rate": (edit_info(fps=0), INFO_PATH, "fps is 0"),
     "rate is no number": (edit_info(fps="10"), INFO_PATH, "'fps' is '10'"),
     "path out of the folder": (edit_info(data_path="../{chunk_index}.parquet"), INFO_PATH, "'data_path' is '../"),
@@ -252,7 +252,7 @@ EXCLUDING_ISSUES = {
     "time jumps": (
         set_cells(DATA_PATH, timestamp=(33, 99.0)),
         DATA_PATH,
-        "timestamp is 99 in frame 13 of episode 1",
+        "timestamp falls from 99.000 to 1.400 s in frame 14 of episode 1",
         "trial_1",
     ),
     "time is null": (set_cells(DATA_PATH, timestamp=(33, None)), DATA_PATH, "timestamp is nan in frame 13", "trial_1"),

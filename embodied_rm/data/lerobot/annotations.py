@@ -34,7 +34,8 @@ class LeRobotAnnotationStore:
         """Check that the dataset is v3.0 and has the columns for subtasks and success; raise `DataError` if not."""
         self._root, self._episode_indices = root, tuple(episode_indices)
         info = fmt.read_info(root)
-        if info["codebase_version"] != fmt.CODEBASE_VERSION:
+        self._fps = float(info["fps"])
+        if fmt.major_version(info) != fmt.MAJOR_VERSION:
             raise DataError(f"{root}: is written in LeRobot's version {info['codebase_version']}")
         has_subtasks = fmt.SUBTASK_KEY in info["features"]
         for path in episode_files(root):
@@ -47,7 +48,7 @@ class LeRobotAnnotationStore:
     def read(self, index: int) -> Annotation:
         """See `AnnotationStore.read`."""
         _, record = _find_record(self._root, self._episode_indices[index])
-        meta = parse_meta(record)
+        meta = parse_meta(record, self._fps)
         return Annotation(subtasks=meta.subtasks, success=meta.success)
 
     def write(self, index: int, annotation: Annotation) -> None:
@@ -72,7 +73,7 @@ class LeRobotAnnotationStore:
         records = {record["episode_index"]: record for _, record in _iter_records(self._root)}
         for episode_index in self._episode_indices:
             record = records[episode_index]
-            path, meta = file_path(self._root, record, "data", fmt.DATA_PATH), parse_meta(record)
+            path, meta = file_path(self._root, record, "data", fmt.DATA_PATH), parse_meta(record, self._fps)
             if path not in table_by_path:
                 table_by_path = {path: read_parquet(path, ["episode_index", fmt.SUBTASK_KEY])}
             mask = pc.equal(table_by_path[path]["episode_index"], episode_index)

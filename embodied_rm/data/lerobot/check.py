@@ -1,7 +1,8 @@
 """Check the files of a LeRobot dataset; all issues are found in one pass."""
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +12,27 @@ import pyarrow as pa
 from embodied_rm.data.dataset_files import is_inside
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
-from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
+from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, VideoSegment
+from embodied_rm.data.lerobot.frame_times import (
+    TOLERANCE_FRAMES,
+    Drift,
+    drift_issues,
+    drift_s,
+    find_clock_error,
+    is_regular,
+)
+from embodied_rm.data.lerobot.image_features import ImageReader, check_images
+from embodied_rm.data.lerobot.parquet import flatten_singletons, read_footer, read_parquet
+from embodied_rm.data.lerobot.video_check import check_video_file
 from embodied_rm.data.video.decoder import FrameTimes, VideoDecoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import equal_runs
+
+CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
+DERIVED_COLUMNS = ("index", "frame_index", "timestamp")
+"""Columns that follow from the order of the rows, and that other writers leave out."""
+OPTIONAL_TYPES = (fmt.VIDEO, fmt.IMAGE, fmt.LANGUAGE)
+"""Types of features that a data file may lack."""
 
 
 class EpisodeRows(NamedTuple):
@@ -25,21 +42,34 @@ class EpisodeRows(NamedTuple):
     dataset_index: int
     tasks: tuple[int, ...]
     """Task indices in the order of the frames, one per run of equal ones."""
+    times: FrameTimes | None
+    """Times of the rows (s), which may start anywhere; None: those of their indices."""
 
 
-CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
-DERIVED_COLUMNS = ("index", "frame_index", "timestamp")
-"""Columns that follow from the order of the rows, and that other writers leave out."""
+class FileCheck(NamedTuple):
+    """What the files of a dataset hold; an episode with an issue may be missing."""
+
+    rows: dict[int, EpisodeRows]  # episode index -> its rows
+    segments: dict[int, dict[str, VideoSegment]]  # episode index -> view -> its frames
+    issues: list[DataIssue]
 
 
-def find_views(root: Path, features: Mapping[str, Any]) -> tuple[dict[str, str], list[DataIssue]]:
-    """Return view name -> video feature with files, and an issue per feature without; `DataError` if there is none."""
-    stored = fmt.video_keys(features)
-    if not stored:
-        raise DataError(f"{root}: the dataset has no videos; features: {', '.join(features)}")
-    available = {view: key for view, key in stored.items() if fmt.has_videos(root, key)} or stored
-    messages = [f"lists {key}, which has no videos: left out" for view, key in stored.items() if view not in available]
-    return available, [DataIssue(file=root / fmt.INFO_PATH, message=message, episodes=()) for message in messages]
+@dataclass(frozen=True, kw_only=True)
+class StoredDataset:
+    """A dataset as `info.json` describes it, and the readers of its files."""
+
+    root: Path
+    features: Mapping[str, Any]
+    fps: float
+    video_keys: Mapping[str, str]  # view -> feature, of views that are stored as videos
+    image_keys: Mapping[str, str]  # the same of views that are stored in the data files
+    decoder: VideoDecoder
+    images: ImageReader
+
+    def required_columns(self) -> set[str]:
+        """Return the columns that every data file must have."""
+        numeric = {key for key, feature in self.features.items() if feature["dtype"] not in OPTIONAL_TYPES}
+        return {*numeric, *fmt.DEFAULT_FEATURES, *self.image_keys.values()} - {*DERIVED_COLUMNS}
 
 
 def check_totals(
@@ -66,42 +96,63 @@ def check_totals(
 
 
 def check_files(
-    root: Path,
-    info: Mapping[str, Any],
-    feature_keys: Mapping[str, str],
-    rows: list[EpisodeIndexRow],
-    num_tasks: float,
-    decoder: VideoDecoder,
-) -> tuple[dict[int, EpisodeRows], list[DataIssue]]:
-    """Check the data and video files of all episodes; `feature_keys` maps views to features.
+    dataset: StoredDataset, rows: Sequence[EpisodeIndexRow], num_tasks: float, max_drift_s: float | None
+) -> FileCheck:
+    """Check the data files, images and videos of all episodes.
 
-    Return episode index -> its first row, and the issues.
+    Args:
+        dataset: The dataset.
+        rows: Its episode index, without duplicates.
+        num_tasks: Number of listed instructions.
+        max_drift_s: Largest deviation of recorded times from the frame rate (s); None: any.
     """
     episode_rows: dict[int, EpisodeRows] = {}
+    segments: dict[int, dict[str, VideoSegment]] = {row.index: {} for row in rows}
     issues: list[DataIssue] = []
+    drifts: list[Drift] = []
     starts = np.cumsum([0, *(row.meta.length for row in sorted(rows, key=lambda row: row.index))])
     first_indices = dict(zip(sorted(row.index for row in rows), starts.tolist(), strict=False))
     for path, file_rows in _group_by_file((row.data_path, row) for row in rows):
-        found, file_issues = _check_data_file(root, path, file_rows, info, num_tasks, first_indices)
+        found, file_issues = _check_data_file(dataset, path, file_rows, num_tasks, first_indices)
         episode_rows |= found
         issues += file_issues
-    video_segments = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
-    for path, segments in _group_by_file(video_segments):
-        feature = info["features"][feature_keys[segments[0][2]]]
-        issues += _check_video_file(root, path, [segment[:2] for segment in segments], feature, info["fps"], decoder)
-    return episode_rows, issues
+        drifts += _find_clock_drifts(path, file_rows, found, dataset.fps)
+        found_rows = [(row, found[row.index].file_row) for row in file_rows if row.index in found]
+        for key in dataset.image_keys.values():
+            feature = dataset.features[key]
+            issues += check_images(dataset.root, path, key, feature, found_rows, dataset.images)
+    clocks = {index: found.times - found.times[0] for index, found in episode_rows.items() if found.times is not None}
+    for view, key in dataset.video_keys.items():
+        feature = key, dataset.features[key]
+        for path, file_rows in _group_by_file((row.videos[view].path, row) for row in rows):
+            stated = [(row, row.videos[view]) for row in file_rows]
+            check = check_video_file(dataset.root, path, stated, clocks, feature, dataset.fps, dataset.decoder)
+            for index, segment in check.segments.items():
+                segments[index][view] = segment
+            issues += check.issues
+            drifts += check.drifts
+    return FileCheck(episode_rows, segments, issues + drift_issues(drifts, len(rows), max_drift_s))
 
 
-def _group_by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
+def _group_by_file(items: Iterable[tuple[Path, EpisodeIndexRow]]) -> list[tuple[Path, list[EpisodeIndexRow]]]:
     sorted_items = sorted(items, key=lambda item: item[0])
-    return [(path, [item for _, item in group]) for path, group in groupby(sorted_items, key=lambda item: item[0])]
+    return [(path, [row for _, row in group]) for path, group in groupby(sorted_items, key=lambda item: item[0])]
+
+
+def _find_clock_drifts(
+    path: Path, rows: Sequence[EpisodeIndexRow], found: Mapping[int, EpisodeRows], fps: float
+) -> Iterator[Drift]:
+    """Yield the deviations of the times of rows, which may start anywhere."""
+    for row in rows:
+        times = found[row.index].times if row.index in found else None
+        if times is not None and (duration_s := drift_s(times, fps)) > TOLERANCE_FRAMES / fps:
+            yield Drift("timestamp", f"{fps:g} frames per second", path, row.meta.name, duration_s)
 
 
 def _check_data_file(
-    root: Path,
+    dataset: StoredDataset,
     path: Path,
-    rows: list[EpisodeIndexRow],
-    info: Mapping[str, Any],
+    rows: Sequence[EpisodeIndexRow],
     num_tasks: float,
     first_indices: Mapping[int, int],
 ) -> tuple[dict[int, EpisodeRows], list[DataIssue]]:
@@ -111,12 +162,11 @@ def _check_data_file(
     index have it.
     """
     episode_names = [row.meta.name for row in rows]
-    feature_keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
     try:
-        if not is_inside(root, path):
+        if not is_inside(dataset.root, path):
             raise DataError(f"{path}: leads out of the dataset's folder")
         columns = read_footer(path).schema.to_arrow_schema().names
-        missing = [key for key in {*feature_keys, *fmt.DEFAULT_FEATURES} - {*DERIVED_COLUMNS} if key not in columns]
+        missing = [key for key in dataset.required_columns() if key not in columns]
         if missing:
             raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
         checked = [key for key in CHECKED_COLUMNS if key in columns]
@@ -127,19 +177,22 @@ def _check_data_file(
     episode_rows, issues = {}, []
     for row in rows:
         row_indices = np.flatnonzero(table["episode_index"] == row.index)
-        message = _find_row_error(row, row_indices, table, info["fps"], num_tasks)
+        message = _find_row_error(row, row_indices, table, dataset.fps, num_tasks)
         if message is None:
             derived = row.dataset_from_index if row.dataset_from_index is not None else first_indices[row.index]
             stored_index = table["index"][row_indices[0]] if "index" in table else derived
             tasks = tuple(task for task, _, _ in equal_runs(table["task_index"][row_indices]))
-            episode_rows[row.index] = EpisodeRows(int(row_indices[0]), int(stored_index), tasks)
+            times = table["timestamp"][row_indices] if "timestamp" in table else None
+            times = None if times is None or is_regular(times, dataset.fps) else times
+            episode_rows[row.index] = EpisodeRows(int(row_indices[0]), int(stored_index), tasks, times)
         else:
             issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
     return episode_rows, issues
 
 
 def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    """Convert a numeric column to float64 [rows], nan for missing values."""
+    """Convert a column of numbers, or of lists of one, to float64 [rows], nan for missing values."""
+    column = flatten_singletons(column)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"{path}: a column holds {column.type} where numbers are expected")
     return column.cast(pa.float64()).to_numpy()
@@ -158,92 +211,18 @@ def _find_row_error(
     start = row.dataset_from_index
     if start is None and "index" in table:
         start = table["index"][row_indices[0]]
-    expected = {"frame_index": (frame_indices, 0.0), "timestamp": (frame_indices / fps, 0.5 / fps)}
-    expected["index"] = ((start or 0) + frame_indices, 0.0)
-    for key, (values, tolerance) in expected.items():
+    for key, values in (("frame_index", frame_indices), ("index", (start or 0) + frame_indices)):
         if key not in table:
             continue
-        mismatches = np.flatnonzero(~(np.abs(table[key][row_indices] - values) <= tolerance))
+        mismatches = np.flatnonzero(table[key][row_indices] != values)
         if len(mismatches):
             frame = mismatches[0]
             value = table[key][row_indices[frame]]
             return f"{key} is {value:g} in frame {frame} of episode {row.index}, expected {values[frame]:g}"
+    clock_error = find_clock_error(table["timestamp"][row_indices], fps) if "timestamp" in table else None
+    if clock_error is not None:
+        return f"{clock_error} of episode {row.index}"
     task_indices = table["task_index"][row_indices]
     if not ((task_indices >= 0) & (task_indices < num_tasks)).all():
         return f"task_index of episode {row.index} names no task"
     return None
-
-
-def _check_video_file(
-    root: Path,
-    path: Path,
-    segments: list[tuple[EpisodeIndexRow, float]],
-    feature: Mapping[str, Any],
-    fps: float,
-    decoder: VideoDecoder,
-) -> list[DataIssue]:
-    """Check the frames of one video file against the episode index."""
-    episode_names = [row.meta.name for row, _ in segments]
-    try:
-        if not is_inside(root, path):
-            raise DataError(f"{path}: leads out of the dataset's folder")
-        video = decoder.probe(path)
-        stated_size, size = _stated_size(feature), (video.height, video.width)
-        if stated_size not in (None, size):
-            stated = "x".join(map(str, stated_size))
-            raise DataError(f"{path}: its images are {size[0]}x{size[1]}, info.json states {stated}")
-    except DataError as error:
-        return [DataIssue.from_error(error, episode_names, path)]
-    issues = []
-    for row, start in segments:
-        message = _find_frame_error(row, start, video.timestamps, fps)
-        if message is not None:
-            issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
-    num_rows = sum(row.meta.length for row, _ in segments)
-    # Only v2.1: in v3.0, extra frames may belong to an episode whose index row is not valid.
-    single_episode = len(segments) == 1 and segments[0][0].dataset_from_index is None
-    if single_episode and len(video) > num_rows and not issues:
-        message = f"has {len(video)} frames, the only episode in it has {num_rows} rows"
-        issues.append(DataIssue(file=path, message=message, episodes=tuple(episode_names)))
-    return issues + _check_overlaps(path, segments, fps)
-
-
-def _find_frame_error(row: EpisodeIndexRow, start: float, times: FrameTimes, fps: float) -> str | None:
-    """Return the issue of an episode that starts at `start` (s) in a file with frames at `times` (s), or None."""
-    length = row.meta.length
-    begin, end = np.searchsorted(times + 0.5 / fps, [start, start + length / fps])
-    if end - begin != length:
-        return f"has {end - begin} frames of episode {row.index}, which has {length} rows"
-    time_errors = np.abs(times[begin:end] - start - np.arange(length) / fps)
-    if time_errors.max() > 0.5 / fps:
-        frame = int(np.argmax(time_errors > 0.5 / fps))
-        time = times[begin + frame]
-        return f"frame {frame} of episode {row.index} is at {time:g} s, which does not fit {fps:g} frames per second"
-    return None
-
-
-def _check_overlaps(path: Path, segments: list[tuple[EpisodeIndexRow, float]], fps: float) -> list[DataIssue]:
-    """Find episodes that share frames of a video file. The episode that does not start where its predecessors end is
-    affected, or both.
-    """
-    issues = []
-    expected_starts = np.cumsum([0, *(row.meta.length for row, _ in segments)]) / fps
-    expected_start_by_index = {row.index: start for (row, _), start in zip(segments, expected_starts, strict=False)}
-    for (first_row, start), (second_row, second_start) in pairwise(sorted(segments, key=lambda segment: segment[1])):
-        if second_start < start + (first_row.meta.length - 0.5) / fps:
-            pair = ((first_row, start), (second_row, second_start))
-            misplaced = [row for row, t in pair if abs(t - expected_start_by_index[row.index]) > 0.5 / fps]
-            names = tuple(row.meta.name for row in misplaced or (first_row, second_row))
-            message = f"episodes {first_row.index} and {second_row.index} overlap"
-            issues.append(DataIssue(file=path, message=message, episodes=names))
-    return issues
-
-
-def _stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return (height, width) of a video feature in `info.json`, or None if the axes are not named."""
-    names, shape = feature.get("names"), feature["shape"]
-    if not isinstance(names, list) or not isinstance(shape, list) or len(names) != len(shape):
-        return None
-    if not {"height", "width"} <= {name for name in names if isinstance(name, str)}:
-        return None
-    return shape[names.index("height")], shape[names.index("width")]

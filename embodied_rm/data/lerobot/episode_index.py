@@ -4,10 +4,30 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.lerobot.episode_subtasks import find_unread_subtasks
+from embodied_rm.data.lerobot.success_columns import find_unread_success
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
+from embodied_rm.types import IntArray
+
+
+class VideoSegment(NamedTuple):
+    """The frames of an episode in a video."""
+
+    path: Path
+    start: float | None = None  # time of the first frame, s; None: that of the video's first frame
+    end: float | None = None  # stated end of the last frame, s
+    times: FrameTimes | None = None
+    """float64 [T], s: time of each frame; None: they follow each other at the frame rate of the dataset."""
+
+    def times_of(self, frame_indices: IntArray, fps: float) -> FrameTimes:
+        """Return the times of some frames of the episode, s."""
+        assert self.start is not None
+        return self.start + frame_indices / fps if self.times is None else self.times[frame_indices]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +38,7 @@ class EpisodeIndexRow:
     meta: EpisodeMeta
     dataset_from_index: int | None  # index of its first frame in the dataset; None if not listed
     data_path: Path
-    videos: Mapping[str, tuple[Path, float]]  # view -> file, and the time of the episode's first frame in it, s
+    videos: Mapping[str, VideoSegment]  # view -> its frames, of views that are stored as videos
 
 
 MAX_MISSING_EPISODES = 10_000  # maximum number of missing episodes; beyond it `info.json` belongs to another dataset
@@ -56,3 +76,14 @@ def check_episode_list(
         for index in range(num_episodes)
         if index not in listed
     ]
+
+
+def first_instruction(tasks: Sequence[str | None]) -> str:
+    """Return the first of the tasks that is not blank, in single spaces; empty if there is none."""
+    return next(filter(None, (" ".join((task or "").split()) for task in tasks)), "")
+
+
+def find_unread(listing: Path, records: Sequence[Mapping[str, Any]]) -> list[DataIssue]:
+    """Return an issue per annotation of episodes that is not understood; it excludes no episode."""
+    messages = (*find_unread_subtasks(set().union(*records)), *find_unread_success(records))
+    return [DataIssue(file=listing, message=message, episodes=()) for message in messages]

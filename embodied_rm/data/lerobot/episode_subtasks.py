@@ -1,23 +1,27 @@
 """Subtasks in the rows of `meta/episodes`: those of this package, and those of LeRobot's annotation tools (SARM)."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.parquet import unwrap_singleton
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
 SARM_PREFIXES = ("dense_", "sparse_", "")
 """Prefixes of the columns of SARM, the finest annotation first; without a prefix: those of older versions."""
+TIME_COLUMNS = ("subtask_start_times", "subtask_end_times")
+"""Columns of SARM in seconds, read where the frames are missing."""
 
 
-def read_episode_subtasks(record: Mapping[str, Any]) -> tuple[Subtask, ...]:
+def read_episode_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtask, ...]:
     """Return the subtasks in the row of an episode. A `DataError` holds only a clause with the issue."""
     try:
         if {fmt.NAME_KEY, fmt.SUCCESS_KEY} <= set(record):  # a dataset of this package
             return read_subtasks(record, fmt.SUBTASK_COLUMNS)
-        return read_sarm_subtasks(record)
+        return read_sarm_subtasks(record, fps)
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"the subtasks of episode {record['episode_index']} are invalid ({error})") from None
 
@@ -28,23 +32,64 @@ def read_subtasks(record: Mapping[str, Any], columns: Sequence[str]) -> tuple[Su
     return tuple(Subtask(name=name, start=start, end=end) for name, start, end in zip(*values, strict=True))
 
 
-def read_sarm_subtasks(record: Mapping[str, Any]) -> tuple[Subtask, ...]:
+def read_sarm_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtask, ...]:
     """Return the subtasks of LeRobot's tools: dense ones, else sparse ones. Their last frames are included.
 
     A subtask that ends in the first frame of the next one gives this frame to the next one. Raises `ValueError` for
-    columns of different length or without a value.
+    columns of different length, without a value, or out of order.
     """
     for prefix in SARM_PREFIXES:
-        names, starts, ends = (record.get(f"{prefix}{key}") or () for key in fmt.SUBTASK_COLUMNS)
+        names, starts, ends = (_read_list(record, f"{prefix}{key}") for key in fmt.SUBTASK_COLUMNS)
+        if names and not starts and not ends:
+            starts, ends = ([_to_frame(t, fps) for t in _read_list(record, f"{prefix}{key}")] for key in TIME_COLUMNS)
         if not names:
             if starts or ends:
                 raise ValueError(f"{prefix}{fmt.SUBTASK_COLUMNS[0]} is missing")
             continue
-        length, excluded_ends = record["length"], [end + 1 for end in ends]
-        limits = [min(end, later) for end, later in zip(excluded_ends, [*starts[1:], length], strict=True)]
+        if not starts and not ends:
+            continue  # `find_unread_subtasks` reports it
+        starts, ends = [_to_frame(start) for start in starts], [_to_frame(end) for end in ends]
+        limits = [min(end + 1, later) for end, later in zip(ends, [*starts[1:], record["length"]], strict=True)]
         if any(later < earlier for earlier, later in pairwise(starts)):
             raise ValueError(f"{prefix}{fmt.SUBTASK_COLUMNS[1]} is not in order")
         return tuple(
-            Subtask(name=name, start=start, end=end) for name, start, end in zip(names, starts, limits, strict=True)
+            Subtask(name=_to_name(name), start=start, end=limit)
+            for name, start, end, limit in zip(names, starts, ends, limits, strict=True)
+            if not start == limit <= end  # another one starts in its first frame
         )
     return ()
+
+
+def find_unread_subtasks(columns: Collection[str]) -> Iterator[str]:
+    """Yield a clause for columns of episodes that seem to annotate subtasks and are not read."""
+    read = set()
+    for prefix in SARM_PREFIXES:
+        groups = [[f"{prefix}{key}" for key in keys] for keys in (fmt.SUBTASK_COLUMNS[1:], TIME_COLUMNS)]
+        if any(set(group) <= set(columns) for group in groups):
+            read |= {f"{prefix}{fmt.SUBTASK_COLUMNS[0]}", *groups[0], *groups[1]}
+    seeming = {name for name in columns if "subtask" in name and not name.startswith(("stats/", fmt.METADATA_PREFIX))}
+    if unread := sorted(seeming - read):
+        expected = " and ".join((*fmt.SUBTASK_COLUMNS[1:], "subtask_names"))
+        yield f"has {', '.join(unread)}: not read, {expected} were expected"
+
+
+def _read_list(record: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the values of a column of lists, whose entries may be lists of one."""
+    values = record.get(key) or []
+    if not isinstance(values, list):
+        raise ValueError(f"{key} is {values!r}, a list was expected")
+    return [unwrap_singleton(value) for value in values]
+
+
+def _to_name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"a subtask is named {value!r}")
+    return value
+
+
+def _to_frame(value: Any, fps: float | None = None) -> int:
+    """Return a frame number; the nearest one of a time (s) if the frame rate is given."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or (fps is None and value != int(value)):
+        raise ValueError(f"a frame is {value!r}")
+    return int(value) if fps is None else round(value * fps)

@@ -5,6 +5,7 @@ Source: `lerobot` 0.4 for v3.0 (`lerobot/datasets/utils.py`: several episodes pe
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from embodied_rm.data.dataset_files import read_json
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
 
-CODEBASE_VERSION = "v3.0"
+CODEBASE_VERSION, MAJOR_VERSION = "v3.0", 3
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
@@ -25,22 +26,25 @@ VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.m
 V21_EPISODES_PATH, V21_TASKS_PATH = "meta/episodes.jsonl", "meta/tasks.jsonl"
 V21_DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 V21_VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
-V21_PATH_TEMPLATES = {"data_path": V21_DATA_PATH, "video_path": V21_VIDEO_PATH}
 PATH_TEMPLATES = {
-    CODEBASE_VERSION: {"data_path": DATA_PATH, "video_path": VIDEO_PATH},
-    "v2.1": V21_PATH_TEMPLATES,
-    "v2.0": V21_PATH_TEMPLATES,
+    2: {"data_path": V21_DATA_PATH, "video_path": V21_VIDEO_PATH},
+    MAJOR_VERSION: {"data_path": DATA_PATH, "video_path": VIDEO_PATH},
 }
-"""Path templates that `meta/info.json` must contain, per readable version; other paths could lead out of the folder.
+"""Path templates that `meta/info.json` must contain, per readable major version; other paths could lead out of the
+folder.
 
-v2.0 differs from v2.1 only in its statistics, which are not read.
+v2.0 differs from v2.1 only in its statistics, which are not read, and v3.1 from v3.0 only in columns of language.
+LeRobot reads every minor version of its major version, too.
 """
+VERSION_PATTERN = re.compile(r"v?(\d+)\.\d+(\.\d+)*")
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200
 
 STATE_KEY, ACTION_KEY = "observation.state", "action"
 IMAGE_PREFIX = "observation.images."
+VIDEO, IMAGE, LANGUAGE = "video", "image", "language"
+"""Types of features: files of videos, encoded images in the data files, and LeRobot's columns of language."""
 SUBTASK_KEY, PROGRESS_KEY = "subtask_index", "progress"
 """Columns added by this package, per frame: index of the subtask in its episode (-1: none), and true task progress."""
 NAME_KEY, SUCCESS_KEY = "name", "success"
@@ -119,10 +123,9 @@ def read_info(root: Path) -> dict[str, Any]:
     """Read `meta/info.json` and check the keys that this package uses."""
     path = root / INFO_PATH
     info: dict[str, Any] = read_json(path, "dataset description", dict)
-    version = info.get("codebase_version")
-    if version not in PATH_TEMPLATES:
-        supported = " or ".join(map(repr, PATH_TEMPLATES))
-        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {supported} can be read")
+    if major_version(info) not in PATH_TEMPLATES:
+        version, readable = info.get("codebase_version"), " and ".join(f"v{major}.x" for major in PATH_TEMPLATES)
+        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {readable} can be read")
     expected_types = {"total_episodes": int, "total_frames": int, "fps": int | float, "features": dict}
     for key, expected_type in expected_types.items():
         if not isinstance(info.get(key), expected_type) or isinstance(info[key], bool):
@@ -131,23 +134,39 @@ def read_info(root: Path) -> dict[str, Any]:
         raise DataError(f"{path}: 'total_tasks' is {info['total_tasks']!r}")
     if not 0 < info["fps"] < 10_000:
         raise DataError(f"{path}: fps is {info['fps']}")
-    for key, template in PATH_TEMPLATES[version].items():
-        if info.get(key) != template:
-            raise DataError(f"{path}: {key!r} is {info.get(key)!r}; only {template!r} can be read")
     for key, feature in info["features"].items():
         if not isinstance(feature, dict) or not isinstance(feature.get("dtype"), str) or "shape" not in feature:
             raise DataError(f"{path}: feature {key!r} has no dtype and shape")
+    has_video_features = any(feature["dtype"] == VIDEO for feature in info["features"].values())
+    for key, template in PATH_TEMPLATES[major_version(info)].items():
+        if info.get(key) != template and (key != "video_path" or has_video_features):
+            raise DataError(f"{path}: {key!r} is {info.get(key)!r}; only {template!r} can be read")
     return info
 
 
-def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
-    """Return view name -> feature for every color video."""
-    videos = {key: feature.get("info") for key, feature in features.items() if feature["dtype"] == "video"}
+def major_version(info: Mapping[str, Any]) -> int:
+    """Return the major version of LeRobot's format, -1 if `info.json` states none."""
+    match = VERSION_PATTERN.fullmatch(str(info.get("codebase_version")))
+    return -1 if match is None else int(match[1])
+
+
+def view_features(features: Mapping[str, Any]) -> dict[str, str]:
+    """Return view name -> feature for every color video and every feature of color images."""
     names: dict[str, str] = {}
-    for key, info in videos.items():
-        if not _is_depth(info):
+    for key, feature in features.items():
+        if feature["dtype"] in (VIDEO, IMAGE) and not _is_depth(feature):
             names[key if view_name(key) in names else view_name(key)] = key
     return names
+
+
+def stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return (height, width) of a feature in `info.json`, or None if the axes are not named."""
+    names, shape = feature.get("names"), feature["shape"]
+    if not isinstance(names, list) or not isinstance(shape, list) or len(names) != len(shape):
+        return None
+    if not {"height", "width"} <= {name for name in names if isinstance(name, str)}:
+        return None
+    return shape[names.index("height")], shape[names.index("width")]
 
 
 def has_videos(root: Path, key: str) -> bool:
@@ -155,5 +174,8 @@ def has_videos(root: Path, key: str) -> bool:
     return any(path.is_dir() for pattern in (key, f"chunk-*/{key}") for path in (root / "videos").glob(pattern))
 
 
-def _is_depth(info: Any) -> bool:
-    return isinstance(info, dict) and bool(info.get("video.is_depth_map") or info.get("is_depth_map"))
+def _is_depth(feature: Mapping[str, Any]) -> bool:
+    infos = [feature.get(key) for key in ("info", "video_info")]
+    return any(
+        isinstance(info, dict) and bool(info.get("video.is_depth_map") or info.get("is_depth_map")) for info in infos
+    )

@@ -1,124 +1,176 @@
 """Annotations in the frames of LeRobot datasets of others: tasks that follow each other, subtasks and success."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
-from embodied_rm.data.lerobot.parquet import read_parquet
+from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK_STYLE, language_subtasks
+from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, frame_success
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.data.video.decoder import FrameTimes
+from embodied_rm.errors import DataError
 from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
 
-TASK_KEY = "task_index"
-SUCCESS_COLUMNS = ("next.success", "success", "is_success")
-"""Columns of success per frame: LeRobot's, and those of recorders of others."""
 SUBTASK_LISTS = ("subtasks.parquet", "subtasks.jsonl")
 TASK_LISTS = ("tasks.parquet", "tasks.jsonl")
 """Lists of names in `meta`, of version 3.0 and 2.1."""
+INDEX_NAME = "__index_level_0__"
+"""Column of the unnamed index of pandas, which LeRobot's older versions name tasks in."""
 
 
-class FrameColumns(NamedTuple):
-    """Columns of a dataset that annotate its frames, and the names that they refer to."""
+@dataclass(frozen=True, kw_only=True)
+class FrameAnnotations:
+    """The annotations in the frames of a dataset, and what is not understood of them."""
 
-    success: str | None  # column of success
-    subtasks: Mapping[int, str]  # subtask_index -> name; empty: there are none, or they are those of this package
+    root: Path
+    fps: float
+    task_names: Mapping[int, str]
+    """task_index -> name in single spaces, which may be empty."""
+    subtask_names: Mapping[int, str]
+    """subtask_index -> name. Empty: there are none, or they are those of this package."""
+    unread: dict[str, DataIssue] = field(default_factory=dict)
+    """Column -> the first issue; it excludes no episode."""
 
-    @property
-    def names(self) -> list[str]:
-        """The columns to read."""
-        success = [] if self.success is None else [self.success]
-        return [*success, fmt.SUBTASK_KEY] if self.subtasks else success
+    @classmethod
+    def open(cls, root: Path, fps: float) -> "FrameAnnotations":
+        """Read the lists of names."""
+        tasks = read_names(root, TASK_LISTS, "task", "task_index")
+        subtasks = read_names(root, SUBTASK_LISTS, "subtask", fmt.SUBTASK_KEY)
+        return cls(root=root, fps=fps, task_names=tasks, subtask_names=subtasks)
+
+    def annotate(
+        self, path: Path, rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
+    ) -> list[EpisodeIndexRow]:
+        """Return the episodes of a data file with what their frames say; what an episode states itself stays."""
+        stored = read_footer(path).schema.to_arrow_schema().names
+        columns = [name for name in (*SUCCESS_COLUMNS, fmt.SUBTASK_KEY) if name in stored]
+        table = read_parquet(path, columns) if columns else None
+        edges = {row.index: (first := episode_rows[row.index].file_row, first + row.meta.length - 1) for row in rows}
+        has_language = PERSISTENT_COLUMN in stored
+        cells = read_cells(path, PERSISTENT_COLUMN, {*sum(edges.values(), ())}) if has_language else {}
+        annotated = []
+        for row in rows:
+            first, last = edges[row.index]
+            meta = replace(row.meta, instruction=self.instruction(row.meta, episode_rows[row.index].tasks))
+            if table is not None:
+                frames = table.slice(first, meta.length)
+                meta = replace(meta, success=self.success(meta, frames), subtasks=self.subtasks(meta, frames))
+            # Some writers repeat only the rows of language so far: the last frame has all of them.
+            if language := cells.get(last) or cells.get(first):
+                times = episode_rows[row.index].times
+                times = np.arange(meta.length) / self.fps if times is None else times
+                meta = replace(meta, subtasks=self.language_subtasks(meta, language, times))
+            annotated.append(replace(row, meta=meta))
+        return annotated
+
+    def instruction(self, meta: EpisodeMeta, tasks: Sequence[int]) -> str:
+        """Return the names of the tasks of an episode that are not blank, as sub-goals; else its own instruction."""
+        names = [self.task_names[task] for task in tasks if task in self.task_names]
+        if any(names) and not all(names):
+            message = f"frames of {meta.name} have a blank task: left out of its instruction"
+            self._report("task_index", message)
+        return SUBGOAL_SEPARATOR.join(name for name, _ in groupby(filter(None, names))) or meta.instruction
+
+    def success(self, meta: EpisodeMeta, frames: pa.Table) -> bool | None:
+        """Return the success that an episode states, else that of its frames."""
+        name = next((name for name in SUCCESS_COLUMNS if name in frames.column_names), None)
+        if meta.success is not None or name is None:
+            return meta.success
+        try:
+            return frame_success(frames[name])
+        except ValueError as error:
+            self._report(name, f"{name} of {meta.name} is {error}: not read")
+            return None
+
+    def subtasks(self, meta: EpisodeMeta, frames: pa.Table) -> tuple[Subtask, ...]:
+        """Return the subtasks that an episode states, else those of its frames."""
+        if meta.subtasks or fmt.SUBTASK_KEY not in frames.column_names:
+            return meta.subtasks
+        column = flatten_singletons(frames[fmt.SUBTASK_KEY])
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            self._report(fmt.SUBTASK_KEY, f"{fmt.SUBTASK_KEY} holds {column.type}, numbers were expected: not read")
+            return ()
+        runs = equal_runs(pc.fill_null(column, -1).to_numpy())
+        unnamed = [index for index, _, _ in runs if index >= 0 and index not in self.subtask_names]
+        if unnamed and not self.subtask_names:
+            lists = f"meta/{' or meta/'.join(SUBTASK_LISTS)}"
+            self._report(fmt.SUBTASK_KEY, f"has {fmt.SUBTASK_KEY}, and no names of it ({lists}): not read")
+        elif unnamed:
+            self._report(fmt.SUBTASK_KEY, f"{fmt.SUBTASK_KEY} {unnamed[0]} of {meta.name} has no name: not read")
+        named = [(self.subtask_names[index], start, end) for index, start, end in runs if index in self.subtask_names]
+        return tuple(Subtask(name=name, start=start, end=end) for name, start, end in named)
+
+    def language_subtasks(self, meta: EpisodeMeta, language: Any, times: FrameTimes) -> tuple[Subtask, ...]:
+        """Return the subtasks that an episode states, else those of its rows of language at times of frames (s)."""
+        if meta.subtasks:
+            return meta.subtasks
+        try:
+            subtasks = language_subtasks(language, times, self.fps)
+        except (ValueError, TypeError) as error:
+            self._report(PERSISTENT_COLUMN, f"{PERSISTENT_COLUMN} of {meta.name}: {error}: not read")
+            return ()
+        if not subtasks:
+            message = f"{PERSISTENT_COLUMN} of {meta.name} has no row of style {SUBTASK_STYLE}: not read"
+            self._report(PERSISTENT_COLUMN, message)
+        return subtasks
+
+    def _report(self, column: str, message: str) -> None:
+        self.unread.setdefault(column, DataIssue(file=self.root / fmt.INFO_PATH, message=message, episodes=()))
 
 
 def add_frame_annotations(
-    root: Path, features: Mapping[str, Any], rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
+    root: Path, fps: float, rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Return the rows with what their frames say, and issues of annotations that are not understood.
+    """Return the rows with what their frames say, and an issue per annotation that is not understood.
 
     Args:
         root: Folder of the dataset.
-        features: Features of `info.json`.
+        fps: Its frame rate.
         rows: Episodes without issues.
         episode_rows: Episode index -> its rows.
     """
-    task_names = read_names(root, TASK_LISTS, "task", TASK_KEY)
-    columns = FrameColumns(
-        success=next((name for name in SUCCESS_COLUMNS if name in features), None),
-        subtasks=read_names(root, SUBTASK_LISTS, "subtask", fmt.SUBTASK_KEY) if fmt.SUBTASK_KEY in features else {},
-    )
+    annotations = FrameAnnotations.open(root, fps)
     annotated: dict[int, EpisodeIndexRow] = {}
     for path, group in groupby(sorted(rows, key=lambda row: row.data_path), key=lambda row: row.data_path):
-        table = read_parquet(path, columns.names) if columns.names else None
-        for row in group:
-            file_row, _, tasks = episode_rows[row.index]
-            instructions = [task_names[task] for task in tasks if task in task_names] or [row.meta.instruction]
-            meta = replace(row.meta, instruction=SUBGOAL_SEPARATOR.join(instructions))
-            if table is not None:
-                meta = annotate(meta, table.slice(file_row, meta.length), columns)
-            annotated[row.index] = replace(row, meta=meta)
-    return [annotated[row.index] for row in rows], list(find_unread(root, features, rows, columns))
-
-
-def annotate(meta: EpisodeMeta, frames: pa.Table, columns: FrameColumns) -> EpisodeMeta:
-    """Return the metadata of an episode with the annotations of its frames; what it states itself stays."""
-    success, subtasks = meta.success, meta.subtasks
-    if success is None and columns.success is not None:
-        success = final_success(frames[columns.success])
-    if not subtasks and columns.subtasks:
-        runs = equal_runs(frames[fmt.SUBTASK_KEY].to_numpy())
-        named = [(columns.subtasks[index], start, end) for index, start, end in runs if index in columns.subtasks]
-        subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in named)
-    return replace(meta, success=success, subtasks=subtasks)
-
-
-def final_success(column: pa.ChunkedArray) -> bool | None:
-    """Return whether the last frame is a success; None if an earlier one is, and the last is not."""
-    flags = np.array([value in (True, 1) for value in pa_values(column)])
-    return True if flags[-1] else (None if flags.any() else False)
-
-
-def pa_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column of numbers, flags, or lists of one."""
-    return [value[0] if isinstance(value, list) and len(value) == 1 else value for value in column.to_pylist()]
+        annotated |= {row.index: row for row in annotations.annotate(path, list(group), episode_rows)}
+    return [annotated[row.index] for row in rows], list(annotations.unread.values())
 
 
 def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) -> dict[int, str]:
-    """Return index -> name of a list in `meta`; empty if it is missing or has another layout.
+    """Return index -> name in single spaces, of a list in `meta`; empty if it is missing or has another layout.
 
     A parquet file has the names in a column of that name, or in the unnamed index of pandas.
     """
     path = next((root / "meta" / name for name in files if (root / "meta" / name).is_file()), None)
     if path is None:
         return {}
-    if path.suffix == ".jsonl":
-        try:
+    try:
+        if path.suffix == ".jsonl":
             records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        except ValueError:
-            return {}
-    else:
-        records = read_parquet(path).to_pylist()
+        else:
+            records = read_parquet(path).to_pylist()
+    except (ValueError, DataError):
+        return {}  # `check_totals` reports a damaged list
     names = {}
     for record in records:
-        name = record.get(name_key, record.get("__index_level_0__")) if isinstance(record, dict) else None
+        name = record.get(name_key, record.get(INDEX_NAME)) if isinstance(record, dict) else None
         if isinstance(name, str) and isinstance(record.get(index_key), int):
-            names[record[index_key]] = name
+            names[record[index_key]] = " ".join(name.split())
     return names
 
 
-def find_unread(
-    root: Path, features: Mapping[str, Any], rows: Sequence[EpisodeIndexRow], columns: FrameColumns
-) -> Iterator[DataIssue]:
-    """Yield an issue per annotation that is there and not read; it excludes no episode."""
-    has_subtasks = any(row.meta.subtasks for row in rows)
-    if fmt.SUBTASK_KEY in features and not columns.subtasks and not has_subtasks and fmt.PROGRESS_KEY not in features:
-        message = f"has {fmt.SUBTASK_KEY}, and no names of it (meta/{' or meta/'.join(SUBTASK_LISTS)}): not read"
-        yield DataIssue(file=root / fmt.INFO_PATH, message=message, episodes=())
+def lists_blank_task(root: Path) -> bool:
+    """Whether a task of a dataset is blank, so that episodes may lack an instruction."""
+    return not all(read_names(root, TASK_LISTS, "task", "task_index").values())

@@ -1,5 +1,6 @@
 """Read LeRobot datasets v3.0 and v2.1, including third-party ones: metadata at once, frames on demand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,17 @@ from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap, resolv
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot import v21, v30
-from embodied_rm.data.lerobot.check import check_files, check_totals, find_views
+from embodied_rm.data.lerobot.check import StoredDataset, check_files, check_totals
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.frame_columns import add_frame_annotations
+from embodied_rm.data.lerobot.image_features import ImageReader, find_views
 from embodied_rm.data.lerobot.parquet import read_parquet
 from embodied_rm.data.source import EpisodeColumns, ImageSize, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Frames, IntArray
 
-VERSION_READERS = {fmt.CODEBASE_VERSION: v30, "v2.1": v21, "v2.0": v21}
+VERSION_READERS = {fmt.MAJOR_VERSION: v30, 2: v21}
 
 
 class LeRobotDataset(BaseDataset):
@@ -33,31 +35,41 @@ class LeRobotDataset(BaseDataset):
     tools write them.
     """
 
-    def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:
+    def __init__(
+        self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP, instruction: str | None = None
+    ) -> None:
+        """Open a dataset; `instruction` is that of episodes without one, which are excluded if it is None."""
         self.path = Path(path)
-        self._decoder = VideoDecoder()
         info = fmt.read_info(self.path)
         self._features: dict[str, Any] = info["features"]
         available, unavailable = find_views(self.path, self._features)
-        views = feature_map.resolve_views(available, self.path)
-        feature_keys = {name: available[view] for name, view in views.items()}
-        version_reader = VERSION_READERS[info["codebase_version"]]
-        rows, issues = version_reader.read_rows(self.path, info, feature_keys)
-        num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
-        issues += total_issues
-        unique_rows = list({row.index: row for row in rows}.values())
-        self._episode_rows, file_issues = check_files(
-            self.path, info, feature_keys, unique_rows, num_tasks, self._decoder
+        keys = {name: available[view] for name, view in feature_map.resolve_views(available, self.path).items()}
+        self._stored = StoredDataset(
+            root=self.path,
+            features=self._features,
+            fps=float(info["fps"]),
+            video_keys={view: key for view, key in keys.items() if self._features[key]["dtype"] == fmt.VIDEO},
+            image_keys={view: key for view, key in keys.items() if self._features[key]["dtype"] == fmt.IMAGE},
+            decoder=VideoDecoder(),
+            images=ImageReader(),
         )
-        excluded = set(affected_episodes((*issues, *file_issues)))
-        readable = [row for row in rows if row.meta.name not in excluded]
-        check_not_empty(self.path, readable, (*issues, *file_issues))
-        self._rows, unread = add_frame_annotations(self.path, self._features, readable, self._episode_rows)
-        self.issues: tuple[DataIssue, ...] = (*unavailable, *issues, *file_issues, *unread)
+        version_reader = VERSION_READERS[fmt.major_version(info)]
+        rows, issues = version_reader.read_rows(self.path, info, self._stored.video_keys)
+        num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
+        unique_rows = list({row.index: row for row in rows}.values())
+        check = check_files(self._stored, unique_rows, num_tasks, feature_map.max_drift_s)
+        issues += [*total_issues, *check.issues]
+        self._episode_rows = check.rows
+        excluded = set(affected_episodes(issues))
+        readable = [replace(row, videos=check.segments[row.index]) for row in rows if row.meta.name not in excluded]
+        annotated, unread = add_frame_annotations(self.path, self._stored.fps, readable, self._episode_rows)
+        self._rows, unnamed = fill_instructions(self.path, annotated, instruction)
+        self.issues: tuple[DataIssue, ...] = (*unavailable, *issues, *unread, *unnamed)
+        check_not_empty(self.path, self._rows, self.issues)
         self._state_columns = resolve_columns(feature_map.state, fmt.STATE_KEY, self._features, self.path)
         self._action_columns = resolve_columns(feature_map.action, fmt.ACTION_KEY, self._features, self.path)
-        self.views = tuple(feature_keys)
-        self.fps = float(info["fps"])
+        self.views = tuple(keys)
+        self.fps = self._stored.fps
         self.meta = tuple(
             replace(row.meta, episode_index=row.index, dataset_from_index=self._episode_rows[row.index].dataset_index)
             for row in self._rows
@@ -66,15 +78,24 @@ class LeRobotDataset(BaseDataset):
 
     def files(self, index: int) -> tuple[Path, ...]:
         row = self._rows[index]
-        return (*(row.videos[view][0] for view in self.views), row.data_path)
+        images = (row.videos[view].path if view in row.videos else row.data_path for view in self.views)
+        return (*images, row.data_path)
 
     def _stored_image_size(self, index: int) -> ImageSize:
-        info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
-        return info.height, info.width
+        row, view = self._rows[index], self.views[0]
+        if view in row.videos:
+            info = self._stored.decoder.probe(row.videos[view].path)
+            return info.height, info.width
+        first = self._episode_rows[row.index].file_row
+        return self._stored.images.image_size(self.path, row.data_path, self._stored.image_keys[view], [first])
 
     def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
-        path, start = self._rows[index].videos[view]
-        return self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
+        row = self._rows[index]
+        if view in row.videos:
+            segment = row.videos[view]
+            return self._stored.decoder.read(segment.path, segment.times_of(frame_indices, self.fps), self.fps, size)
+        rows = self._episode_rows[row.index].file_row + frame_indices
+        return self._stored.images.read(self.path, row.data_path, self._stored.image_keys[view], rows, size)
 
     def columns(self, index: int) -> EpisodeColumns:
         """Progress is read only from datasets of this package, which also have subtasks."""
@@ -109,3 +130,19 @@ class LeRobotDataset(BaseDataset):
             columns = dict.fromkeys((*self._state_columns, *self._action_columns, fmt.PROGRESS_KEY))
             self._cached_table = path, read_parquet(path, [key for key in columns if key in self._features])
         return self._cached_table[1]
+
+
+def fill_instructions(
+    path: Path, rows: Sequence[EpisodeIndexRow], instruction: str | None
+) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
+    """Give an instruction to the episodes without one; without it, return an issue per such episode."""
+    if instruction is not None:
+        filled = [replace(row, meta=replace(row.meta, instruction=row.meta.instruction or instruction)) for row in rows]
+        return filled, []
+    message = "has no instruction, its tasks are blank; set instruction="
+    issues = [
+        DataIssue(file=path, message=f"{row.meta.name} {message}", episodes=(row.meta.name,))
+        for row in rows
+        if not row.meta.instruction
+    ]
+    return [row for row in rows if row.meta.instruction], issues

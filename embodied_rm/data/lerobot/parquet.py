@@ -1,14 +1,18 @@
 """Read and rewrite parquet files."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embodied_rm.data.dataset_files import check_file
 from embodied_rm.errors import DataError
+
+ROWS_PER_BATCH = 1024
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -18,6 +22,40 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
         return pq.read_table(path, columns=columns, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+
+
+def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]:
+    """Read some rows of a column, batch by batch, so that the whole column never has to fit into memory."""
+    cells: dict[int, Any] = {}
+    start = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_PER_BATCH, columns=[column]):
+                values = batch.column(0)
+                cells |= {row: values[row - start].as_py() for row in rows if start <= row < start + len(values)}
+                start += len(values)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+    return cells
+
+
+def flatten_singletons(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column whose rows are lists of one value, as some writers store shape [1]; or the column.
+
+    A null row keeps its place.
+    """
+    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        if not pc.all(pc.equal(pc.list_value_length(column), 1), min_count=0).as_py():
+            break
+        column = pc.list_element(column, 0)
+    return column
+
+
+def unwrap_singleton(value: Any) -> Any:
+    """Return the value in lists of one value, however nested; another value as it is."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value
 
 
 def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> bytes:

@@ -9,37 +9,49 @@ from typing import Any
 from embodied_rm.data.dataset_files import check_file
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
+from embodied_rm.data.lerobot.episode_index import (
+    EpisodeIndexRow,
+    VideoSegment,
+    check_episode_list,
+    default_name,
+    find_unread,
+    first_instruction,
+)
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
+from embodied_rm.data.lerobot.success_columns import episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
-SUBTASKS = "subtasks"  # key of the subtasks in a record
 INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 
 
 def read_rows(
-    root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
+    root: Path, info: Mapping[str, Any], video_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others."""
+    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others.
+
+    `video_keys`: view -> feature, of views that are stored as videos.
+    """
     path = root / fmt.V21_EPISODES_PATH
     chunk_size = info.get("chunks_size", fmt.FILES_PER_CHUNK)
     if not isinstance(chunk_size, int) or chunk_size < 1:
         raise DataError(f"{root / fmt.INFO_PATH}: 'chunks_size' is {chunk_size!r}")
     records: list[dict[str, Any]] = []
+    rows: list[EpisodeIndexRow] = []
     issues: list[DataIssue] = []
     invalid: set[int] = set()
     index = -1
     for line_index, line in _read_lines(path):
         index = _find_index(line, index + 1)
         try:
-            records.append(_parse_record(line, line_index))
+            record = _parse_record(line, line_index)
+            records.append(record)
+            rows.append(_build_row(root, record, video_keys, chunk_size, info["fps"]))
         except DataError as error:
             invalid.add(index)
             issues.append(DataIssue(file=path, message=str(error), episodes=(default_name(index),)))
-    rows = _build_rows(root, sorted(records, key=lambda record: record["episode_index"]), feature_keys, chunk_size)
     issues += check_episode_list(path, rows, invalid, info["total_episodes"])
-    return rows, issues
+    return sorted(rows, key=lambda row: row.index), issues + find_unread(path, records)
 
 
 def count_tasks(root: Path) -> int:
@@ -76,32 +88,28 @@ def _parse_record(line: str, line_index: int) -> dict[str, Any]:
         raise DataError(f"episode {index} has length {length!r}")
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
         raise DataError(f"episode {index} has no tasks")
-    record[SUBTASKS] = read_episode_subtasks(record)
     return record
 
 
-def _build_rows(
-    root: Path, records: list[dict[str, Any]], feature_keys: Mapping[str, str], chunk_size: int
-) -> list[EpisodeIndexRow]:
-    rows = []
-    for record in records:
-        index = record["episode_index"]
-        path_fields = {"episode_index": index, "episode_chunk": index // chunk_size}
-        rows.append(
-            EpisodeIndexRow(
-                index=index,
-                meta=EpisodeMeta(
-                    name=default_name(index),
-                    length=record["length"],
-                    instruction=record["tasks"][0],
-                    subtasks=record[SUBTASKS],
-                ),
-                dataset_from_index=None,
-                data_path=root / fmt.V21_DATA_PATH.format(**path_fields),
-                videos={
-                    view: (root / fmt.V21_VIDEO_PATH.format(**path_fields, video_key=key), 0.0)
-                    for view, key in feature_keys.items()
-                },
-            )
-        )
-    return rows
+def _build_row(
+    root: Path, record: Mapping[str, Any], video_keys: Mapping[str, str], chunk_size: int, fps: float
+) -> EpisodeIndexRow:
+    """Build the row of one episode. A `DataError` holds only a clause with the issue."""
+    index = record["episode_index"]
+    fields = {"episode_index": index, "episode_chunk": index // chunk_size}
+    return EpisodeIndexRow(
+        index=index,
+        meta=EpisodeMeta(
+            name=default_name(index),
+            length=record["length"],
+            instruction=first_instruction(record["tasks"]),
+            success=episode_success(record),
+            subtasks=read_episode_subtasks(record, fps),
+        ),
+        dataset_from_index=None,
+        data_path=root / fmt.V21_DATA_PATH.format(**fields),
+        videos={
+            view: VideoSegment(root / fmt.V21_VIDEO_PATH.format(**fields, video_key=key))
+            for view, key in video_keys.items()
+        },
+    )

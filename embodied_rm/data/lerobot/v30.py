@@ -9,41 +9,54 @@ import pyarrow as pa
 from embodied_rm.data.dataset_files import is_inside
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
+from embodied_rm.data.lerobot.episode_index import (
+    EpisodeIndexRow,
+    VideoSegment,
+    check_episode_list,
+    default_name,
+    find_unread,
+    first_instruction,
+)
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
+from embodied_rm.data.lerobot.success_columns import episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
 
 def read_rows(
-    root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
+    root: Path, info: Mapping[str, Any], video_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others."""
+    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others.
+
+    `video_keys`: view -> feature, of views that are stored as videos.
+    """
     listing = root / "meta" / "episodes"
     paths = episode_files(root)
     if not paths:
         raise DataError(f"{listing}: no episodes are listed there (no chunk-*/file-*.parquet)")
+    all_records: list[dict[str, Any]] = []
     rows: list[EpisodeIndexRow] = []
     issues: list[DataIssue] = []
     invalid: set[int] = set()
     for path in paths:
         try:
-            records = _read_records(path, feature_keys)
+            records = _read_records(path, video_keys)
         except DataError as error:
             issues.append(DataIssue.from_error(error, (), path))
             continue
+        all_records += records
         for record in records:
             index = len(rows) + len(invalid) if record["episode_index"] is None else record["episode_index"]
             try:
-                rows.append(_build_row(root, record, feature_keys))
+                rows.append(_build_row(root, record, video_keys, info["fps"]))
             except DataError as error:
                 invalid.add(index)
                 issues.append(DataIssue(file=path, message=str(error), episodes=(_episode_name(record, index),)))
     if not rows and not invalid:
         raise DataError(str(issues[0]) if issues else f"{listing}: lists no episodes")
     issues += check_episode_list(listing, rows, invalid, info["total_episodes"])
-    return sorted(rows, key=lambda row: row.index), issues
+    return sorted(rows, key=lambda row: row.index), issues + find_unread(listing, all_records)
 
 
 def episode_files(root: Path) -> list[Path]:
@@ -60,9 +73,9 @@ def count_tasks(root: Path) -> int:
     return read_footer(root / fmt.TASKS_PATH).num_rows
 
 
-def _read_records(path: Path, feature_keys: Mapping[str, str]) -> list[dict[str, Any]]:
+def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[dict[str, Any]]:
     schema = read_footer(path).schema.to_arrow_schema()
-    for name, type_name in _required_columns(feature_keys).items():
+    for name, type_name in _required_columns(video_keys).items():
         if name not in schema.names:
             raise DataError(f"{path}: column {name} is missing")
         if not _has_type(schema.field(name).type, type_name):
@@ -78,29 +91,33 @@ def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
     return pa.types.is_list(arrow_type) and arrow_type.value_type in (pa.string(), pa.large_string())
 
 
-def _required_columns(feature_keys: Mapping[str, str]) -> dict[str, str]:
+def _required_columns(video_keys: Mapping[str, str]) -> dict[str, str]:
     """Required columns of `meta/episodes` -> their type."""
     int_columns = ["episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index"]
-    int_columns += [f"videos/{key}/{part}_index" for key in feature_keys.values() for part in ("chunk", "file")]
-    float_columns = [f"videos/{key}/from_timestamp" for key in feature_keys.values()]
+    int_columns += [f"videos/{key}/{part}_index" for key in video_keys.values() for part in ("chunk", "file")]
+    float_columns = [f"videos/{key}/from_timestamp" for key in video_keys.values()]
     return dict.fromkeys(int_columns, "int64") | dict.fromkeys(float_columns, "double") | {"tasks": "list<string>"}
 
 
-def _build_row(root: Path, record: Mapping[str, Any], feature_keys: Mapping[str, str]) -> EpisodeIndexRow:
+def _build_row(root: Path, record: Mapping[str, Any], video_keys: Mapping[str, str], fps: float) -> EpisodeIndexRow:
     """Build the row of one episode. A `DataError` holds only a clause with the issue."""
     index = record["episode_index"]
-    missing = [key for key in _required_columns(feature_keys) if record[key] is None]
+    missing = [key for key in _required_columns(video_keys) if record[key] is None]
     if missing or not record["tasks"]:
         raise DataError(f"episode {index} has no {(missing or ['tasks'])[0]}")
     if record["length"] < 1:
         raise DataError(f"episode {index} has length {record['length']}")
     videos = {
-        view: (file_path(root, record, f"videos/{key}", fmt.VIDEO_PATH, key), record[f"videos/{key}/from_timestamp"])
-        for view, key in feature_keys.items()
+        view: VideoSegment(
+            file_path(root, record, f"videos/{key}", fmt.VIDEO_PATH, key),
+            record[f"videos/{key}/from_timestamp"],
+            record.get(f"videos/{key}/to_timestamp"),
+        )
+        for view, key in video_keys.items()
     }
     return EpisodeIndexRow(
         index=index,
-        meta=parse_meta(record),
+        meta=parse_meta(record, fps),
         dataset_from_index=record["dataset_from_index"],
         data_path=file_path(root, record, "data", fmt.DATA_PATH),
         videos=videos,
@@ -119,19 +136,19 @@ def _episode_name(record: Mapping[str, Any], index: int) -> str:
     return name if isinstance(name, str) and name else default_name(index)
 
 
-def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
+def parse_meta(record: Mapping[str, Any], fps: float) -> EpisodeMeta:
     """Parse the metadata in a row of `meta/episodes`. A `DataError` holds only a clause with the issue."""
     index, length = record["episode_index"], record["length"]
-    subtasks = read_episode_subtasks(record)
+    subtasks = read_episode_subtasks(record, fps)
     if subtasks and (last := subtasks[-1]).end > length:
         raise DataError(f"subtask {last.name!r} of episode {index} ends at {last.end}, after the last frame")
-    success, prefix = record.get(fmt.SUCCESS_KEY), fmt.METADATA_PREFIX
+    prefix = fmt.METADATA_PREFIX
     texts = {key: value for key, value in record.items() if isinstance(value, str)}
     return EpisodeMeta(
         name=_episode_name(record, index),
         length=length,
-        instruction=record["tasks"][0],
-        success=success if isinstance(success, bool) else None,
+        instruction=first_instruction(record["tasks"]),
+        success=episode_success(record),
         subtasks=subtasks,
         metadata={k.removeprefix(prefix): text for k, text in texts.items() if k.startswith(prefix)},
     )

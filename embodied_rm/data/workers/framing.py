@@ -77,6 +77,14 @@ def send_header(out: BinaryIO, shape: Sequence[int], dtype: str) -> None:
     send_chunk(out, b"H", json.dumps({"shape": list(shape), "dtype": dtype}).encode())
 
 
+def send_image(out: BinaryIO, reformatter: VideoReformatter, pixels: np.ndarray, size: Sequence[int]) -> None:
+    """Send an image uint8 [H, W, 3], resized to (height, width), as a part of an array."""
+    if tuple(size) != pixels.shape[:2]:
+        pixels = resize_rgb(reformatter, VideoFrame.from_ndarray(pixels, format="rgb24"), size)
+    for start in range(0, pixels.size, CHUNK_BYTES):
+        send_chunk(out, b"F", np.ascontiguousarray(pixels).reshape(-1)[start : start + CHUNK_BYTES].data)
+
+
 def send_result(out: BinaryIO, result: Any) -> None:
     """Send the end of a reply."""
     send_chunk(out, b"D", json.dumps(result).encode())

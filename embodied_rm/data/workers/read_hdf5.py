@@ -18,7 +18,6 @@ os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter
 import framing
 import h5py
 import numpy as np
-from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
 MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a returned attribute; simulators store whole scenes as attributes
@@ -106,11 +105,7 @@ def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out
     height, width = size or item.shape[1:3]
     framing.send_header(out, (len(frame_indices), height, width, 3), "uint8")
     for frame_index in frame_indices:
-        pixels = np.ascontiguousarray(item[frame_index])
-        if size is not None and tuple(size) != pixels.shape[:2]:
-            pixels = framing.resize_rgb(REFORMATTER, VideoFrame.from_ndarray(pixels, format="rgb24"), (height, width))
-        for start in range(0, pixels.size, framing.CHUNK_BYTES):
-            framing.send_chunk(out, b"F", pixels.reshape(-1)[start : start + framing.CHUNK_BYTES].data)
+        framing.send_image(out, REFORMATTER, np.ascontiguousarray(item[frame_index]), (height, width))
     framing.send_result(out, {})
 
 

@@ -1,0 +1,66 @@
+"""Success in LeRobot datasets: columns per episode and per frame, of LeRobot and of annotation tools of others."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from embodied_rm.data.lerobot.parquet import flatten_singletons, unwrap_singleton
+
+SUCCESS_COLUMNS = ("success", "next.success", "is_success", "episode_success", "is_episode_successful", "outcome")
+"""Names in the order in which they are looked for; the first one is also that of this package, per episode."""
+SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1"))
+FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0"))
+UNKNOWN_WORDS = frozenset(("", "unknown", "unlabeled", "none", "null", "nan", "n/a"))
+
+
+def parse_success(value: Any) -> bool | None:
+    """Return the success that a value states, None if it is unknown; `ValueError` for a value with another meaning."""
+    value = unwrap_singleton(value)
+    if value is None or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, bool | int | float) and value in (0, 1):
+        return bool(value)
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word in SUCCESS_WORDS | FAILURE_WORDS:
+        return word in SUCCESS_WORDS
+    if word in UNKNOWN_WORDS:
+        return None
+    raise ValueError(f"{value!r}; true, false, success, failure or unknown was expected")
+
+
+def episode_success(record: Mapping[str, Any]) -> bool | None:
+    """Return the success in the row of an episode, of the first column that states one; None: unknown."""
+    for name in SUCCESS_COLUMNS:
+        try:
+            success = parse_success(record.get(name))
+        except ValueError:
+            continue  # `find_unread_success` reports it
+        if success is not None:
+            return success
+    return None
+
+
+def find_unread_success(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a clause per column of success whose values in the rows of episodes are not understood."""
+    unread: set[str] = set()
+    for record in records:
+        for name in SUCCESS_COLUMNS:
+            try:
+                parse_success(record.get(name))
+            except ValueError as error:
+                if name not in unread:
+                    yield f"{name} of episode {record['episode_index']} is {error}: not read"
+                unread.add(name)
+
+
+def frame_success(column: pa.ChunkedArray) -> bool | None:
+    """Return whether the last frame of an episode is a success; None if it states nothing, or an earlier one is.
+
+    `ValueError`: the last value is not understood.
+    """
+    *earlier, last = flatten_singletons(column).to_pylist()
+    success = parse_success(last)
+    if success is False and any(parse_success(value) for value in earlier):
+        return None
+    return success

@@ -1,0 +1,153 @@
+"""Read images in parquet files. Run by path; imports only pyarrow, Pillow, PyAV and numpy.
+
+{"op": "size", "path", "root", "column", "rows"}           -> D [height, width], which all of these images have
+{"op": "images", "path", "root", "column", "rows", "size"} -> uint8 [T, H, W, 3]
+
+A row is an encoded image, the path of one in the folder `root`, or a struct {bytes, path}, as `datasets.Image` of
+Hugging Face writes. Depth maps are rejected.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import framing
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from av.video.reformatter import VideoReformatter
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+ROWS_PER_BATCH = 16
+READ_BYTES = 1 << 20  # size of a read of the file, so that a row group never has to fit into memory
+MAX_OPEN_FILES = 2
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # others of Pillow start programs, or are no images of cameras
+COLOR_MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
+REFORMATTER = VideoReformatter()
+
+
+class ImageColumn:
+    """A column of images with its reading position: reading on needs no search."""
+
+    def __init__(self, file: pq.ParquetFile, name: str) -> None:
+        if name not in file.schema_arrow.names:
+            raise framing.InvalidFileError(f"column {name} is missing")
+        self.name, self._file = name, file
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        self._group_starts = np.cumsum([0, *counts])
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batch: list[Any] = []
+        self._first_row = self._group_end = 0
+        """First row of the batch, and the end of the row group it was read from."""
+
+    def cell(self, row: int) -> Any:
+        """Return the value of a row."""
+        if not self._first_row <= row < self._group_end:
+            group = int(np.searchsorted(self._group_starts, row, side="right")) - 1
+            self._batches = self._file.iter_batches(ROWS_PER_BATCH, row_groups=[group], columns=[self.name])
+            self._first_row, self._group_end = map(int, self._group_starts[group : group + 2])
+            self._batch = []
+        while row >= self._first_row + len(self._batch):
+            self._first_row += len(self._batch)
+            self._batch = next(self._batches).column(0).to_pylist()
+        return self._batch[row - self._first_row]
+
+
+class ImageTable:
+    """An open parquet file and the columns that were read."""
+
+    def __init__(self, path: str) -> None:
+        self._file = pq.ParquetFile(path, buffer_size=READ_BYTES)
+        self._columns: dict[str, ImageColumn] = {}
+
+    def column(self, name: str) -> ImageColumn:
+        if name not in self._columns:
+            self._columns[name] = ImageColumn(self._file, name)
+        return self._columns[name]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+TABLE_CACHE = framing.FileCache(ImageTable, MAX_OPEN_FILES)
+
+
+def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
+    """Handle one request."""
+    try:
+        column = TABLE_CACHE.get(request["path"]).column(request["column"])
+        images = (decode_row(column, row, Path(request["root"])) for row in request["rows"])
+        if request["op"] == "size":
+            sizes = {pixels.shape[:2] for pixels in images}
+            if len(sizes) > 1:
+                raise framing.InvalidFileError(f"images of {column.name} differ in size: {describe_sizes(sizes)}")
+            framing.send_result(out, sizes.pop())
+        else:
+            send_images(images, column.name, request, out)
+    except Exception:
+        TABLE_CACHE.drop(request["path"])  # the reader may be anywhere after an error
+        raise
+
+
+def send_images(images: Iterator[np.ndarray], name: str, request: dict[str, Any], out: BinaryIO) -> None:
+    """Reply with images, resized by averaging; those of one size if none is requested."""
+    first = next(images)
+    size = tuple(request["size"] or first.shape[:2])
+    framing.send_header(out, (len(request["rows"]), *size, 3), "uint8")
+    framing.send_image(out, REFORMATTER, first, size)
+    for pixels in images:
+        if request["size"] is None and pixels.shape[:2] != size:
+            sizes = describe_sizes({size, pixels.shape[:2]})
+            raise framing.InvalidFileError(f"images of {name} differ in size: {sizes}")
+        framing.send_image(out, REFORMATTER, pixels, size)
+    framing.send_result(out, {})
+
+
+def describe_sizes(sizes: set[tuple[int, ...]]) -> str:
+    return ", ".join("x".join(map(str, size)) for size in sorted(sizes))
+
+
+def decode_row(column: ImageColumn, row: int, root: Path) -> np.ndarray:
+    """Decode the image of a row; its message names the row."""
+    try:
+        return decode_image(read_encoded(column.cell(row), root))
+    except framing.InvalidFileError as error:
+        raise framing.InvalidFileError(f"{column.name} of row {row}: {error}") from None
+    except UnidentifiedImageError:
+        raise framing.InvalidFileError(f"{column.name} of row {row} is no image ({', '.join(FORMATS)})") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise framing.InvalidFileError(f"{column.name} of row {row} is not an intact image ({error})") from None
+
+
+def read_encoded(cell: Any, root: Path) -> bytes:
+    """Return the encoded image of a cell."""
+    path = cell
+    if isinstance(cell, dict):
+        cell, path = cell.get("bytes"), cell.get("path")
+    if isinstance(cell, bytes):
+        return cell
+    if not isinstance(path, str):
+        raise framing.InvalidFileError(f"it holds {type(path).__name__}, neither an image nor the path of one")
+    file = root / path
+    if not file.resolve().is_relative_to(root.resolve()):
+        raise framing.InvalidFileError(f"{path!r} leads out of the dataset's folder")
+    if not file.is_file():
+        raise framing.InvalidFileError(f"the file {path!r} does not exist in the dataset")
+    return file.read_bytes()
+
+
+def decode_image(encoded: bytes) -> np.ndarray:
+    """Decode an image as viewers show it, uint8 [H, W, 3]."""
+    with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+        if not 0 < image.width * image.height <= framing.MAX_PIXELS:
+            raise framing.InvalidFileError(f"it claims to be {image.width}x{image.height}")
+        if image.mode not in COLOR_MODES:
+            raise framing.InvalidFileError(f"its pixels are {image.mode}, a depth map; features.views selects views")
+        return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+if __name__ == "__main__":
+    framing.serve(handle_request, (pa.ArrowException, OSError))
