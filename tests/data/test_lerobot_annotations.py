@@ -1,10 +1,7 @@
-"""Annotations that recorders and tools of others write into LeRobot datasets are read, or their absence is told."""
+"""Subtasks that tools of others write into LeRobot datasets are read, or their absence is reported."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,66 +9,30 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lerobot_v21 import write_v21_dataset
+from lerobot_edits import EPISODES, LENGTHS, add_frames, edit_table, write_v21, write_v30
 from painted_frames import make_episode
 
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
-
-LENGTHS = (8, 6)
-DATA, EPISODES = "data/chunk-000/file-000.parquet", "meta/episodes/chunk-000/file-000.parquet"
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """A dataset of another program: without the columns of this package."""
-    path = tmp_path / "data"
-    with DatasetWriter(path) as writer:
-        for number, length in enumerate(LENGTHS):
-            writer.add(make_episode(number, length))
-    names = pq.read_schema(path / EPISODES).names
-    edit_table(path / EPISODES, drop=[name for name in names if name in ("success", "name") or "subtask" in name])
-    edit_table(path / DATA, drop=["subtask_index", "progress"])
-    edit_info(path, {"subtask_index": None, "progress": None})
-    return path
+    return write_v30(tmp_path / "data")
 
 
-def edit_table(path: Path, *, drop: list[str] = [], **columns: Any) -> None:  # noqa: B006  it is not changed
-    table = pq.read_table(path)
-    table = table.drop_columns([name for name in (*drop, *columns) if name in table.column_names])
-    for name, values in columns.items():
-        table = table.append_column(name, pa.array(values))
-    pq.write_table(table, path)
-
-
-def edit_info(path: Path, features: Mapping[str, Any]) -> None:
-    info = json.loads((path / "meta/info.json").read_text())
-    kept = {**info["features"], **features}
-    info["features"] = {name: feature for name, feature in kept.items() if feature is not None}
-    (path / "meta/info.json").write_text(json.dumps(info))
-
-
-def add_frames(path: Path, name: str, dtype: str, values: list[Any]) -> None:
-    edit_table(path / DATA, **{name: values})
-    edit_info(path, {name: {"dtype": dtype, "shape": [1], "names": None}})
-
-
-@pytest.mark.parametrize("name", ["next.success", "success", "is_success"])
-@pytest.mark.parametrize("listed", [False, True])
-def test_success_per_frame_is_that_of_the_last_frame(dataset: Path, name: str, listed: bool) -> None:
-    flags = [False] * 7 + [True] + [False] * 6
-    add_frames(dataset, name, "bool", [[flag] for flag in flags] if listed else flags)
-    assert [meta.success for meta in open_dataset(dataset).meta] == [True, False]
-
-
-def test_a_success_that_did_not_last_is_unknown(dataset: Path) -> None:
-    add_frames(dataset, "next.success", "int64", [0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
-    assert [meta.success for meta in open_dataset(dataset).meta] == [None, True]
-
-
-def test_without_such_a_column_success_is_unknown(dataset: Path) -> None:
-    assert [meta.success for meta in open_dataset(dataset).meta] == [None, None]
+@pytest.mark.parametrize(
+    ("dtype", "unknown"), [("bool", None), ("float32", float("nan")), ("string", "unknown"), ("string", "")]
+)
+def test_a_last_frame_that_states_nothing_is_no_failure(dataset: Path, dtype: str, unknown: Any) -> None:
+    yes, no = {"bool": (True, False), "float32": (1.0, 0.0), "string": ("success", "Failure")}[dtype]
+    add_frames(dataset, "next.success", dtype, [unknown] * 7 + [yes] + [no] * 5 + [unknown])
+    assert [meta.success for meta in open_dataset(dataset).meta] == [True, None]
+    add_frames(dataset, "next.success", dtype, [unknown] * 8 + [unknown] * 5 + [no])
+    source = open_dataset(dataset)
+    assert [meta.success for meta in source.meta] == [None, False] and source.issues == ()
 
 
 def sarm_columns(prefix: str) -> dict[str, Any]:
@@ -102,12 +63,103 @@ def test_dense_subtasks_precede_sparse_ones(dataset: Path) -> None:
 
 
 def test_they_are_read_from_version_2_1_too(tmp_path: Path) -> None:
-    path = write_v21_dataset(tmp_path / "old", [make_episode(number, length) for number, length in enumerate(LENGTHS)])
-    lines = [json.loads(line) for line in (path / "meta/episodes.jsonl").read_text().splitlines()]
-    for number, line in enumerate(lines):
-        line |= {key: values[number] for key, values in sarm_columns("sparse_").items()}
-    (path / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [meta.subtasks for meta in open_dataset(path).meta] == READ
+    columns = sarm_columns("sparse_")
+    records = [{key: values[number] for key, values in columns.items()} for number in range(2)]
+    assert [meta.subtasks for meta in open_dataset(write_v21(tmp_path / "old", records)).meta] == READ
+
+
+@pytest.mark.parametrize("prefix", ["", "sparse_", "dense_"])
+@pytest.mark.parametrize("column_type", [pa.list_(pa.float64()), pa.list_(pa.float32())])
+def test_subtasks_in_seconds_are_those_of_the_nearest_frames(
+    dataset: Path, prefix: str, column_type: pa.DataType
+) -> None:
+    columns = {
+        f"{prefix}subtask_names": [["reach", "lift"], ["reach"]],
+        f"{prefix}subtask_start_times": pa.array([[0.0, 0.29], [0.1]], column_type),
+        f"{prefix}subtask_end_times": pa.array([[0.3, 0.8], [0.4]], column_type),
+    }
+    edit_table(dataset / EPISODES, **columns)
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == READ and source.issues == ()
+
+
+def test_frames_precede_seconds(dataset: Path) -> None:
+    seconds = {"subtask_start_times": [[0, 0], [0]], "subtask_end_times": [[0, 1], [1]]}
+    edit_table(dataset / EPISODES, **sarm_columns(""), **seconds)
+    assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
+
+
+def test_entries_may_be_lists_of_one_and_frames_may_be_floats(dataset: Path) -> None:
+    """As pandas and JSON exports of annotation tools have them."""
+    columns = {
+        "subtask_names": [[["reach"], ["lift"]], [["reach"]]],
+        "subtask_start_frames": [[[0], [3]], [[1]]],
+        "subtask_end_frames": [[3.0, 7.0], [4.0]],
+    }
+    edit_table(dataset / EPISODES, **columns)
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == READ
+    assert all(type(subtask.end) is int for meta in source.meta for subtask in meta.subtasks)
+
+
+def test_a_subtask_without_a_frame_of_its_own_is_left_out(dataset: Path) -> None:
+    """Times in whole seconds place two subtasks at one frame."""
+    columns = {
+        "subtask_names": [["look", "reach", "lift"], ["reach"]],
+        "subtask_start_frames": [[0, 0, 3], [1]],
+        "subtask_end_frames": [[0, 3, 7], [4]],
+    }
+    edit_table(dataset / EPISODES, **columns)
+    assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("subtask_start_frames", [[0, 2.5], [1.0]], "a frame is 2.5"),
+        ("subtask_start_frames", [[0, float("nan")], [1.0]], "a frame is nan"),
+        ("subtask_end_frames", [[3.0, float("inf")], [4.0]], "a frame is inf"),
+        ("subtask_names", [["reach", " "], ["reach"]], "a subtask is named ' '"),
+    ],
+)
+def test_values_that_are_no_subtasks_are_reported(dataset: Path, column: str, values: Any, message: str) -> None:
+    edit_table(dataset / EPISODES, **{**sarm_columns(""), column: values})
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == READ[1:]
+    assert source.issues[0].message == f"the subtasks of episode 0 are invalid ({message})"
+
+
+def test_names_that_are_no_list_are_reported(dataset: Path) -> None:
+    edit_table(dataset / EPISODES, **{**sarm_columns(""), "subtask_names": [None, "reach"]})
+    with pytest.raises(DataError, match=r"subtask_names is missing.*subtask_names is 'reach', a list was expected"):
+        open_dataset(dataset)
+
+
+UNREAD = {
+    "names alone": ({"subtask_names": [["reach"], ["reach"]]}, "has subtask_names: not read"),
+    "starts alone": (
+        {"dense_subtask_names": [["reach"], ["lift"]], "dense_subtask_start_frames_v2": [[0], [0]]},
+        "has dense_subtask_names, dense_subtask_start_frames_v2: not read",
+    ),
+    "another layout": ({"subtasks": ["reach: 0-3", "lift: 0-3"]}, "has subtasks: not read"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+def test_annotation_of_episodes_that_is_not_understood_is_reported_once(
+    dataset: Path, tmp_path: Path, kind: str, version: str
+) -> None:
+    columns, message = UNREAD[kind]
+    if version == "v2.1":
+        dataset = write_v21(tmp_path / "old", [{key: values[i] for key, values in columns.items()} for i in range(2)])
+    else:
+        edit_table(dataset / EPISODES, **columns)
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == [(), ()]
+    (issue,) = source.issues
+    expected = "subtask_start_frames and subtask_end_frames and subtask_names were expected"
+    assert issue.message == f"{message}, {expected}" and issue.episodes == ()
 
 
 def test_subtasks_that_do_not_fit_are_reported(dataset: Path) -> None:
@@ -124,88 +176,44 @@ def test_a_subtask_index_is_read_with_its_list(dataset: Path, names: dict[str, l
     assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
 
 
+def test_a_subtask_index_may_be_a_list_of_one_or_missing_in_frames(dataset: Path) -> None:
+    pq.write_table(pa.table({"subtask_index": [0, 1], "subtask": ["lift", "reach"]}), dataset / "meta/subtasks.parquet")
+    indices = [1, 1, 1, 0, 0, 0, 0, 0, None, 1, 1, 1, 1, None]
+    for values in (indices, [None if index is None else [index] for index in indices]):
+        add_frames(dataset, "subtask_index", "int64", values)
+        source = open_dataset(dataset)
+        assert [meta.subtasks for meta in source.meta] == READ and source.issues == ()
+
+
+def test_a_subtask_without_a_name_is_reported(dataset: Path) -> None:
+    pq.write_table(pa.table({"subtask_index": [1], "subtask": ["reach"]}), dataset / "meta/subtasks.parquet")
+    add_frames(dataset, "subtask_index", "int64", [1, 1, 1, 4, 4, 4, 4, 4, -1, 1, 1, 1, 1, -1])
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == [READ[0][:1], READ[1]]
+    assert [issue.message for issue in source.issues] == ["subtask_index 4 of episode_000000 has no name: not read"]
+
+
+def test_a_subtask_index_of_text_is_reported(dataset: Path) -> None:
+    add_frames(dataset, "subtask_index", "string", ["reach"] * sum(LENGTHS))
+    messages = [issue.message for issue in open_dataset(dataset).issues]
+    assert messages == ["subtask_index holds string, numbers were expected: not read"]
+
+
+@pytest.mark.parametrize("progress", [None, "stored"])
+@pytest.mark.parametrize("annotated", [False, True])
+def test_a_dataset_of_this_package_needs_no_report(tmp_path: Path, progress: str | None, annotated: bool) -> None:
+    """`subtask_index` is -1 everywhere in a dataset without subtasks."""
+    with DatasetWriter(tmp_path / "own") as writer:
+        for number, length in enumerate(LENGTHS):
+            episode = make_episode(number, length)
+            episode = episode if progress else replace(episode, progress=None)
+            writer.add(episode if annotated else replace(episode, subtasks=(), success=None))
+    source = open_dataset(tmp_path / "own")
+    assert source.issues == () and bool(source.meta[0].subtasks) == annotated
+
+
 def test_a_subtask_index_without_names_is_reported(dataset: Path) -> None:
     add_frames(dataset, "subtask_index", "int64", [0] * sum(LENGTHS))
     source = open_dataset(dataset)
     assert [meta.subtasks for meta in source.meta] == [(), ()] and len(source.meta) == 2
     assert "has subtask_index, and no names of it" in str(source.issues[0])
-
-
-def write_tasks(path: Path, tasks: list[str]) -> None:
-    pq.write_table(pa.table({"task_index": list(range(len(tasks))), "task": tasks}), path / "meta/tasks.parquet")
-    info = json.loads((path / "meta/info.json").read_text()) | {"total_tasks": len(tasks)}
-    (path / "meta/info.json").write_text(json.dumps(info))
-
-
-def test_tasks_that_follow_each_other_are_subgoals(dataset: Path) -> None:
-    write_tasks(dataset, ["open the drawer", "lift the cube"])
-    edit_table(dataset / DATA, task_index=[1, 1, 1, 0, 0, 0, 0, 0] + [0] * 6)
-    edit_table(dataset / EPISODES, tasks=[["open the drawer", "lift the cube"], ["lift the cube", "open the drawer"]])
-    instructions = [meta.instruction for meta in open_dataset(dataset).meta]
-    assert instructions == ["lift the cube; then open the drawer", "open the drawer"]
-
-
-def test_a_task_index_precedes_the_list_of_an_episode(dataset: Path) -> None:
-    """Some converters list the first task for all episodes, and the frames know better."""
-    write_tasks(dataset, ["open the drawer", "lift the cube"])
-    edit_table(dataset / DATA, task_index=[1] * 8 + [0] * 6)
-    edit_table(dataset / EPISODES, tasks=[["open the drawer"], ["open the drawer"]])
-    assert [meta.instruction for meta in open_dataset(dataset).meta] == ["lift the cube", "open the drawer"]
-
-
-@pytest.mark.parametrize("declared", [False, True])
-@pytest.mark.parametrize("columns", [["frame_index"], ["index"], ["timestamp"], ["frame_index", "index", "timestamp"]])
-def test_columns_that_follow_from_the_order_of_the_rows_may_be_missing(
-    dataset: Path, columns: list[str], declared: bool
-) -> None:
-    """As in datasets of GR00T."""
-    edit_table(dataset / DATA, drop=columns)
-    if not declared:
-        edit_info(dataset, dict.fromkeys(columns))
-    source = open_dataset(dataset)
-    assert source.issues == () and [meta.dataset_from_index for meta in source.meta] == [0, LENGTHS[0]]
-    assert len(source.episode(1).state) == LENGTHS[1]
-
-
-def test_they_may_be_missing_in_version_2_1(tmp_path: Path) -> None:
-    path = write_v21_dataset(tmp_path / "old", [make_episode(number, length) for number, length in enumerate(LENGTHS)])
-    for file in (path / "data").rglob("*.parquet"):
-        edit_table(file, drop=["frame_index", "index"])
-    source = open_dataset(path)
-    assert source.issues == () and [meta.dataset_from_index for meta in source.meta] == [0, LENGTHS[0]]
-
-
-@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
-def test_a_video_feature_without_files_is_left_out_and_reported(dataset: Path, tmp_path: Path, version: str) -> None:
-    episodes = [make_episode(number, length) for number, length in enumerate(LENGTHS)]
-    path = dataset if version == "v3.0" else write_v21_dataset(tmp_path / "old", episodes)
-    feature = json.loads((path / "meta/info.json").read_text())["features"]["observation.images.front"]
-    edit_info(path, {"observation.images.ego": feature})
-    source = open_dataset(path)
-    assert source.views == ("front", "wrist") and len(source.meta) == 2
-    assert [issue.message for issue in source.issues] == ["lists observation.images.ego, which has no videos: left out"]
-
-
-@pytest.mark.parametrize("views", [("observation.images.top", "images.top", "observation.top", "top"), ("top.left",)])
-def test_views_keep_their_names_and_their_number(tmp_path: Path, views: tuple[str, ...]) -> None:
-    episode = make_episode(0, 4)
-    frames = next(iter(episode.views.values()))
-    with DatasetWriter(tmp_path / "views") as writer:
-        writer.add(replace(episode, views=dict.fromkeys(views, frames)))
-    assert set(open_dataset(tmp_path / "views").views) == set(views)
-
-
-def test_features_of_one_view_name_are_two_views(dataset: Path) -> None:
-    info = json.loads((dataset / "meta/info.json").read_text())
-    edit_info(dataset, {"observation.front": info["features"]["observation.images.front"]})
-    shutil.copytree(dataset / "videos" / "observation.images.front", dataset / "videos" / "observation.front")
-    edit_table(dataset / EPISODES, **video_columns(dataset))
-    assert set(open_dataset(dataset).views) == {"front", "wrist", "observation.front"}
-
-
-def video_columns(dataset: Path) -> dict[str, Any]:
-    """The columns of the front view, for another feature."""
-    table = pq.read_table(dataset / EPISODES)
-    prefix = "videos/observation.images.front/"
-    names = [name for name in table.column_names if name.startswith(prefix)]
-    return {name.replace("observation.images.front", "observation.front"): table[name].to_pylist() for name in names}

@@ -60,7 +60,7 @@ class ImageTable:
     """An open parquet file and the columns that were read."""
 
     def __init__(self, path: str) -> None:
-        self._file = pq.ParquetFile(path, buffer_size=READ_BYTES)
+        self._file = pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False)
         self._columns: dict[str, ImageColumn] = {}
 
     def column(self, name: str) -> ImageColumn:
