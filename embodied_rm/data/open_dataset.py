@@ -11,11 +11,10 @@ from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.frame_columns import lists_blank_task
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.orientation import check_views
-from embodied_rm.data.readers import READERS, register_dataset_reader
+from embodied_rm.data.readers import READERS, check_no_instruction, find_plain_recordings, register_dataset_reader
 from embodied_rm.data.recordings.recording import (
     INSTRUCTION_FILE,
     VIDEO_SUFFIXES,
-    find_recording_folders,
     find_videos,
 )
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
@@ -62,25 +61,36 @@ def open_dataset(
 @register_dataset_reader("concat", layout=f"<dataset>/{fmt.INFO_PATH} (several LeRobot datasets)")
 def open_concat(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     """Open several LeRobot datasets in one folder."""
-    datasets = sorted(info.parents[1] for info in path.glob(f"[!.]*/{fmt.INFO_PATH}"))
+    datasets = {folder: instruction if lists_blank_task(folder) else None for folder in find_lerobot_folders(path)}
     if not datasets:
         return None
-    return ConcatDataset({folder.name: open_dataset(folder, instruction, feature_map) for folder in datasets}, path)
+    if not any(datasets.values()):
+        check_no_instruction(path, instruction)
+    return ConcatDataset(
+        {folder.name: open_dataset(folder, text, feature_map) for folder, text in datasets.items()}, path
+    )
+
+
+def find_lerobot_folders(path: Path) -> list[Path]:
+    """Return the LeRobot datasets in a folder."""
+    return sorted(info.parents[1] for info in path.glob(f"[!.]*/{fmt.INFO_PATH}"))
 
 
 def lacks_instruction(path: Path) -> bool:
     """Return whether a path is a video file, a recording or a folder of recordings, without an instruction near it.
 
-    `open_dataset` needs an instruction for such a path, and for all episodes of a LeRobot dataset with a blank task.
+    `open_dataset` needs an instruction for such a path, and for episodes of a LeRobot dataset with a blank task.
     """
     if (path / fmt.INFO_PATH).exists():
         return lists_blank_task(path)
     if any((path / name).exists() for name in (JSON_TABLE, CSV_TABLE)):
         return False
     folder = path.parent if path.suffix.lower() in VIDEO_SUFFIXES else path
-    is_recording = folder != path or bool(find_videos(path) or find_recording_folders(path))
+    is_recording = folder != path or bool(find_videos(path) or find_plain_recordings(path))
+    if not is_recording:
+        return any(map(lists_blank_task, find_lerobot_folders(path)))
     near = (folder, folder.absolute().parent, *(child for child in path.glob("*") if child.is_dir()))
-    return is_recording and not any((place / INSTRUCTION_FILE).exists() for place in near)
+    return not any((place / INSTRUCTION_FILE).exists() for place in near)
 
 
 def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore:

@@ -69,7 +69,7 @@ def _open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) -
 def _open_table(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if not any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
         return None
-    _check_no_instruction(path, instruction)
+    check_no_instruction(path, instruction)
     recordings, issues = read_table(path)
     return Mp4Dataset(recordings, feature_map, issues, path)
 
@@ -79,7 +79,7 @@ def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) 
     if not (path / fmt.INFO_PATH).exists():
         return None
     if not lists_blank_task(path):
-        _check_no_instruction(path, instruction)
+        check_no_instruction(path, instruction)
     return LeRobotDataset(path, feature_map, instruction)
 
 
@@ -99,7 +99,7 @@ def _open_recording(path: Path, instruction: str | None, feature_map: FeatureMap
 
 @register_dataset_reader("recordings", layout="<episode>/<view>.mp4 (several recordings)")
 def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
-    folders = find_recording_folders(path)
+    folders = find_plain_recordings(path)
     if not folders:
         return None
     recordings, issues = find_recordings(folders, instruction)
@@ -115,6 +115,12 @@ def _open_robomimic(path: Path, instruction: str | None, feature_map: FeatureMap
     return open_robomimic(files, path, instruction, feature_map) if files else None
 
 
-def _check_no_instruction(path: Path, instruction: str | None) -> None:
+def find_plain_recordings(path: Path) -> list[Path]:
+    """Return the folders in a folder that hold videos; a LeRobot dataset may hold some of its own beside its files."""
+    return [folder for folder in find_recording_folders(path) if not (folder / fmt.INFO_PATH).exists()]
+
+
+def check_no_instruction(path: Path, instruction: str | None) -> None:
+    """Raise `DataError` for an instruction beside those of a dataset."""
     if instruction is not None:
         raise DataError(f"{path}: the dataset has its own instructions; got {instruction!r} as well")

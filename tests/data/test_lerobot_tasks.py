@@ -77,9 +77,18 @@ def test_a_dataset_of_blank_tasks_is_read_for_models_without_instructions(datase
     assert len(open_dataset(dataset, "lift the cube").meta) == len(open_videos(dataset, None, FeatureMap()).meta) == 2
 
 
+def test_of_several_datasets_those_of_blank_tasks_need_an_instruction(dataset: Path) -> None:
+    write_v30(dataset.parent / "other")
+    set_tasks(dataset, [""], [0] * 14, [[""], [""]])
+    instructions = [meta.instruction for meta in open_dataset(dataset.parent, "lift the cube").meta]
+    assert instructions == ["lift the cube", "lift the cube", "do thing 0", "do thing 1"]
+    assert len(open_videos(dataset.parent, None, FeatureMap()).meta) == 4
+
+
 def test_an_instruction_beside_those_of_the_dataset_is_refused(dataset: Path) -> None:
-    with pytest.raises(DataError, match="the dataset has its own instructions; got 'push' as well"):
-        open_dataset(dataset, "push")
+    for path in (dataset, dataset.parent):
+        with pytest.raises(DataError, match="the dataset has its own instructions; got 'push' as well"):
+            open_dataset(path, "push")
 
 
 def test_a_missing_task_of_a_list_is_no_instruction(dataset: Path) -> None:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from sprites import episode
 
 from embodied_rm.cli.main import main
+from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.metrics.advantages import progress_advantage
 from embodied_rm.score.write_back import frame_signals
 
@@ -57,6 +59,32 @@ def test_the_files_are_those_that_lerobot_reads(dataset: Path) -> None:
     assert json.loads(metadata["lerobot.reward_scoring.provenance"])["model"]["name"] == "tabletop"
     assert score(dataset, "write_back=true", f"out={dataset.parent / 'again'}") == 0, "its own files are replaced"
     assert pq.read_table(dataset / "sarm_progress.parquet").num_rows == 27
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_files_beside_a_dataset_change_nothing_of_it(dataset: Path, joined: bool) -> None:
+    """Those of `write_back`, and those that LeRobot, its tools and the hub leave there."""
+    path = dataset.parent / "joined" if joined else dataset
+    if joined:
+        path.mkdir()
+        dataset = dataset.rename(path / "first")
+    before = open_dataset(path)
+    expected = [before.views, before.meta, before.issues, hash_episodes(before, range(len(before)))]
+    run = path.parent / "run"
+    assert score(dataset, "write_back=true", f"out={run}") == 0
+    (dataset / "README.md").write_text("# A dataset")
+    (dataset / ".gitattributes").write_text("*.mp4 filter=lfs")
+    for folder in ("images/observation.images.front/episode-000000", ".cache/huggingface", ".annotate_staging", "logs"):
+        (dataset / folder).mkdir(parents=True)
+    (dataset / "images/observation.images.front/episode-000000/frame-000000.png").write_bytes(b"")
+    (dataset / "preview.mp4").write_bytes(b"")
+    pq.write_table(pa.table({"index": [0]}), dataset / "meta/returns.parquet")
+    after = open_dataset(path)
+    assert [after.views, after.meta, after.issues, hash_episodes(after, range(len(after)))] == expected
+    assert {f"{name}.parquet" for name in ("sarm_progress", "frame_signals")} <= {p.name for p in dataset.iterdir()}
+    for name in ("sarm_progress", "frame_signals"):
+        table = pq.read_table(dataset / f"{name}.parquet")
+        assert table["index"].to_pylist() == list(range(sum(meta.length for meta in after.meta)))
 
 
 def test_unscored_frames_are_nan_and_success_is_optional() -> None:

@@ -3,7 +3,7 @@
 Source: `lerobot/datasets/language.py`. The rows of an episode are repeated in all its frames.
 """
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ PERSISTENT_COLUMN = "language_persistent"
 SUBTASK_STYLE = "subtask"
 
 
-def language_subtasks(language: Sequence[Any], times: FrameTimes, fps: float) -> tuple[Subtask, ...]:
+def language_subtasks(language: Any, times: FrameTimes, fps: float) -> tuple[Subtask, ...]:
     """Return the subtasks of an episode.
 
     Of rows at one time the last one counts. A row without content ends the subtask before it.
@@ -28,10 +28,12 @@ def language_subtasks(language: Sequence[Any], times: FrameTimes, fps: float) ->
     Raises:
         ValueError: The rows have another layout.
     """
+    if not isinstance(language, list):
+        raise ValueError(f"{language!r} is no list of rows")
     rows = sorted(filter(is_subtask, language), key=lambda row: row["timestamp"])
-    starts = np.searchsorted(times + 0.5 / fps, [row["timestamp"] for row in rows]).tolist()
+    starts = np.searchsorted(np.maximum.accumulate(times) + 0.5 / fps, [row["timestamp"] for row in rows]).tolist()
     subtasks = []
-    for row, start, end in zip(rows, starts, [*starts[1:], len(times)], strict=True):
+    for row, (start, end) in zip(rows, pairwise([*starts, len(times)]), strict=True):
         name = (row["content"] or "").strip()
         if name and start < end:
             subtasks.append(Subtask(name=name, start=start, end=end))
@@ -40,8 +42,7 @@ def language_subtasks(language: Sequence[Any], times: FrameTimes, fps: float) ->
 
 def is_subtask(row: Any) -> bool:
     """Whether a row of language is that of a subtask."""
-    if not isinstance(row, dict) or not {"style", "content", "timestamp"} <= row.keys():
-        raise ValueError(
-            f"{PERSISTENT_COLUMN} holds {row!r}, where rows with style, content and timestamp were expected"
-        )
+    has_keys = isinstance(row, dict) and {"style", "content", "timestamp"} <= row.keys()
+    if not has_keys or not isinstance(row["content"], str | None):
+        raise ValueError(f"{row!r} is no row with style, content and timestamp")
     return row["style"] == SUBTASK_STYLE
