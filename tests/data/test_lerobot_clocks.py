@@ -109,10 +109,10 @@ def test_the_user_says_how_much_drift_is_too_much(dataset: Path) -> None:
     edit_table(dataset / DATA, timestamp=np.concatenate([INDEX_TIMES, 1.08 * INDEX_TIMES, 1.04 * INDEX_TIMES]))
     source = open_dataset(dataset, feature_map=FeatureMap(max_drift_s=0.1))
     assert [meta.name for meta in source.meta] == ["trial_0", "trial_2"]
-    excluding, told = source.issues
+    excluding, report = source.issues
     assert excluding.episodes == ("trial_1",)
     assert "timestamp is 0.152 s off 10 frames per second in trial_1, features.max_drift_s is 0.1" in excluding.message
-    assert "up to 0.076 s off 10 frames per second, in 1 of 3 episodes, most in trial_2" in told.message
+    assert "up to 0.076 s off 10 frames per second, in 1 of 3 episodes, most in trial_2" in report.message
     with pytest.raises(UserError, match="max_drift_s must be >= 0, got -1"):
         FeatureMap(max_drift_s=-1)
     set_times(dataset, 1.08 * INDEX_TIMES)

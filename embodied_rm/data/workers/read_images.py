@@ -107,6 +107,7 @@ def send_images(images: Iterator[np.ndarray], name: str, request: dict[str, Any]
 
 
 def describe_sizes(sizes: set[tuple[int, ...]]) -> str:
+    """Return sizes (height, width) as a list for a message."""
     return ", ".join("x".join(map(str, size)) for size in sorted(sizes))
 
 
