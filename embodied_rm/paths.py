@@ -1,15 +1,14 @@
-"""Resolve paths to the outputs of other commands: a run folder, or the checkpoint or dataset inside it."""
+"""Resolve paths to the outputs of other commands: a run folder, or the checkpoint inside it."""
 
 from functools import cache
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
-from embodied_rm.data.hub import download_dataset, is_hub_path
 from embodied_rm.errors import UserError
 from embodied_rm.hub_checkpoint import download_checkpoint, is_hub_checkpoint
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 
-POLICY_DIR, CHECKPOINT_DIR, DATASET_DIR, IMITATION_DIR = "policy", "checkpoint", "dataset", "imitated"
+POLICY_DIR, CHECKPOINT_DIR, IMITATION_DIR = "policy", "checkpoint", "imitated"
 """Names inside a run folder."""
 PACKAGE_DIR = Path(__file__).resolve().parent
 PACKAGED_DIR = PACKAGE_DIR / "checkpoints"
@@ -70,15 +69,3 @@ def model_label(folder: Path | None, judge: JudgeConfig = NO_JUDGE) -> str:
     if judge.type is not None:
         return f"{judge.type}, {judge.folder or f'{judge.model} at {judge.url}'}"
     return "the bundled model" if folder is None else str(folder)
-
-
-def resolve_dataset(folder: Path) -> Path:
-    """Return the dataset `folder` itself (a folder or an HDF5 file), or the dataset in the run folder `folder`.
-
-    A dataset of the Hugging Face hub (`hub:owner/name`) is downloaded.
-    """
-    if is_hub_path(folder):
-        return download_dataset(folder)
-    if not folder.exists():
-        raise UserError(f"the dataset folder {folder} does not exist")
-    return folder / DATASET_DIR if (folder / DATASET_DIR / "meta").is_dir() else folder

@@ -164,9 +164,9 @@ def open_direction_net(encoder: FrozenEncoder, checkpoint: Path = REAL_CHECKPOIN
 def read_demonstration(path: Path, size: tuple[int, int]) -> Episode:
     """Read the first episode at a path, at an image size (height, width)."""
     # pyarrow and PyAV take time to import.
+    from embodied_rm.data.dataset_path import resolve_dataset
     from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
     from embodied_rm.data.source import find_index
-    from embodied_rm.paths import resolve_dataset
 
     folder = resolve_dataset(path)
     source = open_dataset(folder, DEMONSTRATED if lacks_instruction(folder) else None)

@@ -16,6 +16,7 @@ from embodied_rm.api.demonstration_reward_model import (
     thinning_stride,
 )
 from embodied_rm.data.dataset_hash import hash_episodes
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.open_dataset import lacks_instruction, open_dataset
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource, find_index, stride_indices
@@ -26,7 +27,6 @@ from embodied_rm.models.in_context.encoded_demonstration import demonstration_st
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.reward_model import InputSpec
-from embodied_rm.paths import resolve_dataset
 
 FIRST_EPISODE = (0,)
 

@@ -8,6 +8,7 @@ from embodied_rm.api.hub_upload import read_card
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.api.zero_shot_reward_model import ZeroShotRewardModel
 from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.hub_checkpoint import download_checkpoint, is_hub_checkpoint
@@ -15,7 +16,7 @@ from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.load_checkpoint import load_checkpoint
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
-from embodied_rm.paths import resolve_dataset, resolve_reward_model
+from embodied_rm.paths import resolve_reward_model
 
 LoadedRewardModel = ProgressRewardModel | ZeroShotRewardModel | DemonstrationRewardModel
 

@@ -9,6 +9,7 @@ from embodied_rm.cli import PROCESS_START_S
 from embodied_rm.cli.commands import train
 from embodied_rm.cli.console import format_duration
 from embodied_rm.command import Command
+from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.experiments import evaluate_model
@@ -16,7 +17,7 @@ from embodied_rm.experiments.pipeline import Pipeline, peak_memory_gib
 from embodied_rm.experiments.report_parts import episode_panels, headline_figures
 from embodied_rm.experiments.task_presets import TaskPreset, preset_clone_config, preset_refine_config
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.paths import DATASET_DIR, POLICY_DIR, model_label, resolve_reward_model
+from embodied_rm.paths import POLICY_DIR, model_label, resolve_reward_model
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.policy import load_policy
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE

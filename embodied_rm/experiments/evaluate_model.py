@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.command import Command
+from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes
 from embodied_rm.evaluate.goal_images import find_goal_rows, read_common_goal
+from embodied_rm.experiments.episode_panel import episode_panel
 from embodied_rm.experiments.load import (
     EvaluationKeys,
     ModelAndData,
@@ -21,12 +23,12 @@ from embodied_rm.experiments.load import (
 )
 from embodied_rm.experiments.one_shot import OneShotConfig, OneShotEvaluator
 from embodied_rm.experiments.pipeline import Pipeline
-from embodied_rm.experiments.report_parts import FIGURE_LABELS, episode_panel, headline_figures, select_diverse_rows
+from embodied_rm.experiments.report_parts import FIGURE_LABELS, headline_figures, select_diverse_rows
 from embodied_rm.labels.subtasks import task_of
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.potential_fusion import FUSION_KINDS, FusionKind
 from embodied_rm.models.reward_model import DescribedRewardModel
-from embodied_rm.paths import DATASET_DIR, model_label
+from embodied_rm.paths import model_label
 from embodied_rm.report import Report, write_report
 from embodied_rm.report.markdown import format_metrics
 from embodied_rm.run_folder import Reporter, RunFolder

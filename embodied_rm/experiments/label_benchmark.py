@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.command import Command
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError, check_minimum
@@ -26,7 +27,6 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.potential_fusion import FusionKind
 from embodied_rm.open_run import open_run
-from embodied_rm.paths import resolve_dataset
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes

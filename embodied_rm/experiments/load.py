@@ -1,6 +1,6 @@
 """Load a reward model and the episodes that it is evaluated on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,10 +9,9 @@ import torch
 
 from embodied_rm.api.in_context import open_videos
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
+from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.fingerprint import fingerprint
-from embodied_rm.data.issues import MAX_LISTED_ISSUES, DataIssue, affected_episodes
-from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.load_dataset import load_dataset, report_issues
 from embodied_rm.data.provenance import HASH_DIGITS
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.subset import SubsetDataset
@@ -22,7 +21,7 @@ from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 from embodied_rm.models.load_checkpoint import load_checkpoint
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel
-from embodied_rm.paths import resolve_dataset, resolve_reward_model
+from embodied_rm.paths import resolve_reward_model
 from embodied_rm.run_folder import Reporter
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.splits import TRAINED_ON_MESSAGE, check_not_trained_on
@@ -115,48 +114,8 @@ def load_model_or_judge(
     return load_checkpoint(folder), read_manifest(folder)["facts"]
 
 
-def load_dataset(
-    folder: Path, reporter: Reporter, instruction: str | None = None, features: FeatureMap = DEFAULT_FEATURE_MAP
-) -> EpisodeSource:
-    """Open the dataset in a folder, see `open_dataset`, and report the episodes that are left out."""
-    source = open_dataset(resolve_dataset(folder), instruction, features)
-    report_issues(source.issues, reporter)
-    return source
-
-
 def load_videos(folder: Path, reporter: Reporter, instruction: str | None, features: FeatureMap) -> EpisodeSource:
     """As `load_dataset`, for a model that reads no instruction, so that recordings may lack one."""
     source = open_videos(folder, instruction, features)
     report_issues(source.issues, reporter)
     return source
-
-
-def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: int | None = MAX_LISTED_ISSUES) -> None:
-    """Log one line per issue, at most `max_lines` (None: all)."""
-    for issue in issues[:max_lines]:
-        prefix = f"left out: {', '.join(issue.episodes)}" if issue.episodes else "note"
-        reporter.log(f"{prefix}: {issue}")
-    if max_lines is not None and len(issues) > max_lines:
-        reporter.log(
-            f"and {len(issues) - max_lines} more issues; {len(affected_episodes(issues))} episodes are left out in "
-            "total: embodied-rm inspect lists all of them"
-        )
-
-
-def read_valid_episodes(
-    source: EpisodeSource, rows: Sequence[int], read: Callable[[int], Episode], reporter: Reporter, description: str
-) -> Iterator[Episode]:
-    """Yield the episodes of these rows but those that cannot be read, which are reported. `DataError` if none can."""
-    count = 0
-    issues: list[DataIssue] = []
-    for row in reporter.track(rows, description, total=len(rows)):
-        try:
-            episode = read(row)
-        except DataError as error:
-            issues.append(DataIssue.from_error(error, (source.meta[row].name,)))
-            continue
-        count += 1
-        yield episode
-    report_issues(issues, reporter)
-    if issues and not count:
-        raise DataError(f"no episode can be read: {issues[0]}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from embodied_rm.data.dataset_path import DATASET_DIR, resolve_dataset
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError, check_minimum, lookup
 from embodied_rm.evaluate import PredictionSet, predict_episodes
@@ -17,7 +18,6 @@ from embodied_rm.experiments.report_parts import select_diverse_rows
 from embodied_rm.labels.subtasks import goal_of, task_of
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.paths import DATASET_DIR, resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.training import CHECKPOINT_DIR

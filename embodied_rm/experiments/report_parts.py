@@ -4,20 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
-import numpy as np
-
 from embodied_rm.audit import AuditResult
 from embodied_rm.audit.test_set import select_frames
 from embodied_rm.data.source import EpisodeSource, stride_indices
-from embodied_rm.labels.true_progress import true_progress
+from embodied_rm.experiments.episode_panel import MAX_PANEL_FRAMES, episode_panel, predicted_panel
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.report import EpisodePanel, KeyMetric, ReportCase
-from embodied_rm.report.episode_images import CLIP_HEIGHT_PX
 from embodied_rm.score import read_episodes_for
-from embodied_rm.types import Episode, IntArray, RewardOutput
 
-MAX_PANEL_FRAMES = 600  # approximate maximum of frames per episode in a report; longer episodes are thinned
 FIGURE_LABELS = {
     "voc": "order correlation with time, successes",
     "voc_reversed": "order correlation with time, reversed successes",
@@ -29,28 +24,6 @@ FIGURE_LABELS = {
 """Metric of `evaluate` -> its label in the report."""
 
 
-def episode_panel(
-    source: EpisodeSource, row: int, curve: RewardOutput | None = None, frame_stride: int = 1
-) -> EpisodePanel:
-    """Return the panel of an episode and, if given, of its prediction, thinned to about `MAX_PANEL_FRAMES`.
-
-    The prediction is that of every `frame_stride`-th frame and the last one; frames between them keep the last one.
-    """
-    steps, length = source.meta[row].subtasks, source.meta[row].length
-    # No stride is longer than the shortest subtask, so thinning keeps every subtask.
-    stride = min([-(-length // MAX_PANEL_FRAMES), *(step.end - step.start for step in steps)])
-    frame_indices = stride_indices(length, stride)
-    height, width = source.image_size(row)
-    size = None if height <= CLIP_HEIGHT_PX else (CLIP_HEIGHT_PX, 2 * round(width * CLIP_HEIGHT_PX / height / 2))
-    episode = source.episode(row, stride=stride, size=size)
-    if episode.progress is None and episode.subtasks:
-        episode = replace(episode, progress=true_progress(episode))
-    if curve is None:
-        return EpisodePanel(episode=episode)
-    predicted = np.searchsorted(stride_indices(length, frame_stride), frame_indices, side="right") - 1
-    return _predicted_panel(episode, curve, predicted)
-
-
 def audit_panel(outcome: AuditResult) -> EpisodePanel:
     """Return the panel of the worst clip of a failed case, thinned to about `MAX_PANEL_FRAMES`."""
     clip, curve = outcome.worst_clip, outcome.worst_curve
@@ -58,11 +31,7 @@ def audit_panel(outcome: AuditResult) -> EpisodePanel:
     frame_indices = stride_indices(len(curve), -(-len(curve) // MAX_PANEL_FRAMES))
     # The outcome is the title of the panel.
     episode = replace(select_frames(clip.episode, frame_indices), metadata={"outcome": outcome.case.name})
-    return _predicted_panel(episode, curve, frame_indices)
-
-
-def _predicted_panel(episode: Episode, curve: RewardOutput, frames: IntArray) -> EpisodePanel:
-    return EpisodePanel(episode=episode, progress=curve.progress[frames], success_prob=curve.success[frames])
+    return predicted_panel(episode, curve, frame_indices)
 
 
 def audit_check(outcome: AuditResult) -> ReportCase:

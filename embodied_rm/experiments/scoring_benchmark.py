@@ -10,6 +10,7 @@ import numpy as np
 
 from embodied_rm.command import Command
 from embodied_rm.data.block_reader import iter_blocks
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.video.files import VideoWriter
@@ -18,7 +19,6 @@ from embodied_rm.experiments.load import load_or_make_net
 from embodied_rm.experiments.results_page import describe_machine, write_results
 from embodied_rm.experiments.timing import median_ratio, throughputs, time_in_turn
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
 from embodied_rm.score import ScoreConfig, score
 from embodied_rm.types import Frames

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, check_minimum, lookup, unknown_name_message
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.paths import IMITATION_DIR, POLICY_DIR, resolve_dataset, resolve_reward_model
+from embodied_rm.paths import IMITATION_DIR, POLICY_DIR, resolve_reward_model
 from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
 from embodied_rm.rl.envs.embedding_obs import embed_observations
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, make_demo_pairs, progress_weights, save_demo_pairs

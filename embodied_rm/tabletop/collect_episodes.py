@@ -10,10 +10,10 @@ from pathlib import Path
 from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.command import Command
+from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.paths import DATASET_DIR
 from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from embodied_rm.cli.main import main
+from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.scoring import views_at
-from embodied_rm.paths import DATASET_DIR, IMITATION_DIR, resolve_reward_model
+from embodied_rm.paths import IMITATION_DIR, resolve_reward_model
 from embodied_rm.rl.cloning.bc import CloneConfig, select_demonstrations
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.types import Episode

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.source import find_index
-from embodied_rm.experiments.load import load_dataset, load_net
+from embodied_rm.experiments.load import load_net
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.adaptation import AdaptConfig, adapt

@@ -11,13 +11,12 @@ from embodied_rm.annotate.proposals import SubtaskProposer, change_point_propose
 from embodied_rm.annotate.session import AnnotationSession
 from embodied_rm.command import Command
 from embodied_rm.data.annotation import Annotation
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.open_dataset import open_annotations
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.load import load_dataset
 from embodied_rm.models.judges.judge_config import JudgeConfig
-from embodied_rm.models.scoring import score_episodes
-from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Episode
 
@@ -43,6 +42,7 @@ def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
     if not config.subtasks:
         raise UserError("a judge predicts progress and not the subtasks: name them, subtasks=[...]")
     from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+    from embodied_rm.models.scoring import score_episodes
 
     judge = open_judge(config.judge)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from embodied_rm.command import Command
 from embodied_rm.data.convert_dataset import convert_dataset
+from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.load_dataset import load_dataset, report_issues
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.load import load_dataset, report_issues
-from embodied_rm.paths import DATASET_DIR
 from embodied_rm.run_folder import Reporter, RunFolder
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from embodied_rm.command import Command
 from embodied_rm.data.block_reader import validate_episode
+from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes
+from embodied_rm.data.load_dataset import report_issues
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckFailedError, DataError
-from embodied_rm.experiments.load import report_issues
-from embodied_rm.experiments.report_parts import episode_panel
-from embodied_rm.paths import resolve_dataset
+from embodied_rm.experiments.episode_panel import episode_panel
 from embodied_rm.report import EpisodePanel, Report, ReportTable, write_report
 from embodied_rm.run_folder import Reporter, RunFolder
 

@@ -22,11 +22,12 @@ from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_hash import hash_episodes, hash_file
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes
+from embodied_rm.data.load_dataset import load_dataset, report_issues
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate.goal_images import read_goal_episode
-from embodied_rm.experiments.load import load_dataset, load_model_or_judge, load_videos, report_issues
-from embodied_rm.experiments.report_parts import episode_panel
+from embodied_rm.experiments.episode_panel import episode_panel
+from embodied_rm.experiments.load import load_model_or_judge, load_videos
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.in_context.frozen_encoder import open_frozen_encoder
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest

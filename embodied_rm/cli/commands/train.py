@@ -9,12 +9,13 @@ from typing import Any
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.load_dataset import load_dataset, read_valid_episodes
 from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.load import load_dataset, load_net, read_valid_episodes
+from embodied_rm.experiments.load import load_net
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.report import write_report
 from embodied_rm.report.training_report import training_report

@@ -11,9 +11,9 @@ from embodied_rm.checkpoint_io import CARD_FILE
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
+from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, check_minimum
-from embodied_rm.experiments.load import load_dataset
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot
 from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine

@@ -1,17 +1,21 @@
 """Questions to a vision-language model about a timestep, and the potentials that follow from the answers."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
 from embodied_rm.models.judges.frame_history import MultiViewFrame
-from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Frames
+
+if TYPE_CHECKING:
+    from embodied_rm.models.judges.judge_state import EpisodeContext
 
 CLOSER_HOP = 0.1  # hop of the answer "closer"; "farther" is the negative hop
 MAX_HISTORY_FRAMES = 8  # maximum number of timesteps per query

@@ -1,0 +1,20 @@
+"""Resolve the path of a dataset: a folder, a file, a run folder of another command, or a dataset of the hub."""
+
+from pathlib import Path
+
+from embodied_rm.data.hub import download_dataset, is_hub_path
+from embodied_rm.errors import UserError
+
+DATASET_DIR = "dataset"  # folder of the dataset inside a run folder
+
+
+def resolve_dataset(folder: Path) -> Path:
+    """Return the dataset `folder` itself (a folder or an HDF5 file), or the dataset in the run folder `folder`.
+
+    A dataset of the Hugging Face hub (`hub:owner/name`) is downloaded.
+    """
+    if is_hub_path(folder):
+        return download_dataset(folder)
+    if not folder.exists():
+        raise UserError(f"the dataset folder {folder} does not exist")
+    return folder / DATASET_DIR if (folder / DATASET_DIR / "meta").is_dir() else folder
