@@ -5,10 +5,13 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource, ImageSize
+from embodied_rm.data.view_faults import compare_views, sample_indices, view_issues
 from embodied_rm.errors import DataError
-from embodied_rm.types import Views
+from embodied_rm.types import Frames, Views
 
 FRAMES_PER_BLOCK = 32  # frames per block: enough for a batch, few enough to fit into memory at any image size
 PREFETCH_COUNT = 2  # number of prefetched blocks
@@ -53,21 +56,37 @@ def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
 def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
     """Decode every frame of every view and check every number: return the issues that opening does not detect.
 
-    At most one issue per view is returned: frames after a decoding error are not read.
+    At most one issue per view is returned: frames after a decoding error are not read. Views that show nothing are
+    notes, see `view_faults`.
     """
     errors: list[DataError] = []
+    sampled_views: dict[str, Frames] = {}
     try:
         size = source.image_size(index)  # once: it may probe the video
     except DataError as error:
         errors.append(error)
     else:
-        blocks = (block for view in source.views for _, block in iter_episode_blocks(source, index, [view], size))
-        errors += [block for block in blocks if isinstance(block, DataError)]
+        for view in source.views:
+            try:
+                sampled_views[view] = _read_sampled_frames(source, index, view, size)
+            except DataError as error:
+                errors.append(error)
     try:
         source.columns(index)
     except DataError as error:
         errors.append(error)
-    return [DataIssue.from_error(error, (source.meta[index].name,)) for error in errors]
+    issues = [DataIssue.from_error(error, (source.meta[index].name,)) for error in errors]
+    return [*issues, *view_issues(source, index, compare_views(sampled_views))]
+
+
+def _read_sampled_frames(source: EpisodeSource, index: int, view: str, size: ImageSize) -> Frames:
+    """Decode all frames of a view and return those of `sample_indices`, uint8 [T, H, W, 3]."""
+    sampled, start, kept = sample_indices(source.meta[index].length), 0, []
+    for views in iter_views(iter_episode_blocks(source, index, [view], size)):
+        frames = np.asarray(views.frames)[:, 0]
+        kept.append(frames[sampled[(sampled >= start) & (sampled < start + len(frames))] - start])
+        start += len(frames)
+    return np.concatenate(kept)
 
 
 def count_blocks(source: EpisodeSource, indices: Iterable[int]) -> int:

@@ -1,4 +1,4 @@
-"""Issues of stored episodes: all are found in one pass, and affected episodes are excluded."""
+"""Issues of stored episodes: all are found in one pass, and affected episodes are excluded, but for notes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class DataIssue:
     file: Path
     message: str  # clause that follows the file name
     episodes: tuple[str, ...]  # names of the affected episodes
+    is_note: bool = False  # whether these episodes are read all the same
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message}"
@@ -32,8 +33,8 @@ class DataIssue:
 
 
 def affected_episodes(issues: Iterable[DataIssue]) -> tuple[str, ...]:
-    """Return the names of all affected episodes, without duplicates, in the order of the issues."""
-    return tuple(dict.fromkeys(name for issue in issues for name in issue.episodes))
+    """Return the names of all episodes that issues exclude, without duplicates, in the order of the issues."""
+    return tuple(dict.fromkeys(name for issue in issues if not issue.is_note for name in issue.episodes))
 
 
 def summarize_issues(issues: Sequence[DataIssue]) -> str:

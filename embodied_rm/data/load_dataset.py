@@ -8,6 +8,7 @@ from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import MAX_LISTED_ISSUES, DataIssue, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.view_faults import find_view_faults, view_issues
 from embodied_rm.errors import DataError
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode
@@ -25,8 +26,8 @@ def load_dataset(
 def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: int | None = MAX_LISTED_ISSUES) -> None:
     """Log one line per issue, at most `max_lines` (None: all)."""
     for issue in issues[:max_lines]:
-        prefix = f"left out: {', '.join(issue.episodes)}" if issue.episodes else "note"
-        reporter.log(f"{prefix}: {issue}")
+        prefix = "left out" if issue.episodes and not issue.is_note else "note"
+        reporter.log(": ".join((prefix, *filter(None, [", ".join(issue.episodes)]), str(issue))))
     if max_lines is not None and len(issues) > max_lines:
         reporter.log(
             f"and {len(issues) - max_lines} more issues; {len(affected_episodes(issues))} episodes are left out in "
@@ -37,9 +38,13 @@ def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: in
 def read_valid_episodes(
     source: EpisodeSource, rows: Sequence[int], read: Callable[[int], Episode], reporter: Reporter, description: str
 ) -> Iterator[Episode]:
-    """Yield the episodes of these rows but those that cannot be read, which are reported. `DataError` if none can."""
+    """Yield the episodes of these rows but those that cannot be read. `DataError` if none can.
+
+    Those that cannot, and views that show nothing, are reported.
+    """
     count = 0
     issues: list[DataIssue] = []
+    notes: list[DataIssue] = []
     for row in reporter.track(rows, description, total=len(rows)):
         try:
             episode = read(row)
@@ -47,7 +52,8 @@ def read_valid_episodes(
             issues.append(DataIssue.from_error(error, (source.meta[row].name,)))
             continue
         count += 1
+        notes += view_issues(source, row, find_view_faults(episode))
         yield episode
-    report_issues(issues, reporter)
+    report_issues([*issues, *notes], reporter)
     if issues and not count:
         raise DataError(f"no episode can be read: {issues[0]}")

@@ -64,7 +64,7 @@ class ShardMetadata:
         """Return the metadata of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         issues = tuple(
-            DataIssue(file=Path(issue["file"]), message=issue["message"], episodes=tuple(issue["episodes"]))
+            DataIssue(**{**issue, "file": Path(issue["file"]), "episodes": tuple(issue["episodes"])})
             for issue in fields["issues"]
         )
         return cls(**{**fields, "issues": issues, "lengths": tuple(fields["lengths"])})

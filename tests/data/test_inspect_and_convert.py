@@ -38,7 +38,8 @@ def test_full_validation_finds_undecodable_and_nonfinite_frames(tmp_path):
     corruptions.set_nan(root / corruptions.table_path(root, 1))
     source = open_dataset(root)
     assert source.issues == ()
-    issues = [issue for index in range(len(source)) for issue in validate_episode(source, index)]
+    found = [issue for index in range(len(source)) for issue in validate_episode(source, index)]
+    issues = [issue for issue in found if not issue.is_note]  # both views show the same images
     assert affected_episodes(issues) == ("episode_000001", "episode_000002")
     assert "observation.state of episode 1 is not finite at frame 30" in str(issues[0])
     assert issues[1].file.name == "episode_000002.mp4"

@@ -43,8 +43,7 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     report_issues(issues, reporter, max_lines=None)
     counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
-    issue_rows = [{"file": str(i.file), "message": i.message, "episodes": list(i.episodes)} for i in issues]
-    run.write_json("issues.json", {"issues": issue_rows})
+    run.write_json("issues.json", {"issues": [{**vars(issue), "file": str(issue.file)} for issue in issues]})
     run.write_json("metrics.json", {"inspect": counts})
     write_report(run.file_path("report.html"), make_report(config, source, issues, counts, reporter))
     if config.strict and issues:

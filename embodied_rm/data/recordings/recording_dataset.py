@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
-from embodied_rm.data.issues import DataIssue, check_not_empty
+from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.recordings.recording import Recording, check_subtasks, read_subtasks
 from embodied_rm.data.source import EpisodeMeta, ImageSize, common_views
 from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
@@ -35,7 +35,7 @@ class Mp4Dataset(BaseDataset):
         self._video_infos: list[dict[str, VideoInfo]] = []
         meta: list[EpisodeMeta] = []
         all_issues = [*known_issues, *_duplicate_name_issues(recordings, path)]
-        duplicates = {name for issue in all_issues for name in issue.episodes}
+        duplicates = set(affected_episodes(all_issues))
         for recording in recordings:
             if recording.name in duplicates:
                 continue
