@@ -1,7 +1,7 @@
 """The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,20 +41,21 @@ class BaseDataset(ABC):
     def _read_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         """Read frames of one view as stored, uint8 [T, H, W, 3]."""
 
+    def _orientation(self, index: int, view: str) -> str:
+        """Return how the stored images of a view of an episode are turned."""
+        return self.orientations.get(view, STORED)
+
     def image_size(self, index: int) -> ImageSize:
-        size = stored_size(self._stored_image_size(index), self.orientations.get(self.views[0], STORED))
+        size = stored_size(self._stored_image_size(index), self._orientation(index, self.views[0]))
         assert size is not None
         return size
 
-    def _read_turned_view(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
+    def _read(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
         """Read frames of one view in its orientation."""
-        orientation = self.orientations.get(view, STORED)
+        orientation = self._orientation(index, view)
+        if orientation == STORED:
+            return self._read_view(index, view, frame_indices, size)
         return turn(self._read_view(index, view, frame_indices, stored_size(size, orientation)), orientation)
-
-    @property
-    def _read(self) -> Callable[[int, str, IntArray, ImageSize | None], Frames]:
-        """The method that reads frames of one view; a dataset without orientations turns none."""
-        return self._read_turned_view if self.orientations else self._read_view
 
     def __len__(self) -> int:
         return len(self.meta)
@@ -70,8 +71,7 @@ class BaseDataset(ABC):
 
     def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
-        read = self._read
-        frames = [read(index, view, frame_indices, size) for view in names]
+        frames = [self._read(index, view, frame_indices, size) for view in names]
         return Views(names=names, frames=np.stack(frames, axis=1))
 
     def episode(
@@ -81,12 +81,11 @@ class BaseDataset(ABC):
         frame_indices = stride_indices(meta.length, stride)
         names = select_views(views, self.views, meta.name)
         subtasks, columns = meta.subtasks, self.columns(index)
-        read = self._read
         if stride > 1:
             subtasks, columns = resample_subtasks(subtasks, frame_indices), columns.select(frame_indices)
         return Episode(
             name=meta.name,
-            views={view: read(index, view, frame_indices, size) for view in names},
+            views={view: self._read(index, view, frame_indices, size) for view in names},
             instruction=meta.instruction,
             fps=self.frame_rate(index) / stride,
             subtasks=subtasks,

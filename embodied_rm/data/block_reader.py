@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from embodied_rm.data.degenerate_views import compare_views, sample_indices, view_issues
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource, ImageSize
-from embodied_rm.data.view_faults import compare_views, sample_indices, view_issues
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, Views
 
@@ -57,7 +57,7 @@ def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
     """Decode every frame of every view and check every number: return the issues that opening does not detect.
 
     At most one issue per view is returned: frames after a decoding error are not read. Views that show nothing are
-    notes, see `view_faults`.
+    notes, see `degenerate_views`.
     """
     errors: list[DataError] = []
     sampled_views: dict[str, Frames] = {}

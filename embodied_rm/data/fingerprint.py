@@ -14,11 +14,11 @@ from embodied_rm.types import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedEpisode(Episode):
-    """An episode whose hashes and faults are stored, so that its images need not stay in memory."""
+    """An episode whose hashes and degenerate views are stored, so that its images need not stay in memory."""
 
     fingerprint: str  # see `fingerprint`
     last_frame_hash: str  # see `hash_last_frame`
-    view_faults: Mapping[str, str]  # see `find_view_faults`
+    degenerate_views: Mapping[str, str]  # see `find_degenerate_views`
 
 
 def fingerprint(episode: Episode) -> str:

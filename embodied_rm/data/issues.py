@@ -43,6 +43,12 @@ def summarize_issues(issues: Sequence[DataIssue]) -> str:
     return "; ".join(map(str, issues[:MAX_LISTED_ISSUES])) + suffix
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Return the first `MAX_LISTED_ISSUES` names, with the number of further ones."""
+    suffix = f" and {len(names) - MAX_LISTED_ISSUES} more" if len(names) > MAX_LISTED_ISSUES else ""
+    return ", ".join(names[:MAX_LISTED_ISSUES]) + suffix
+
+
 def check_not_empty(path: Path, episodes: Sequence[object], issues: Sequence[DataIssue]) -> None:
     """Raise `DataError` if no usable episode is left."""
     if not episodes:

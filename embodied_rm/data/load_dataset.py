@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from embodied_rm.data.dataset_path import resolve_dataset
+from embodied_rm.data.degenerate_views import find_degenerate_views, view_issues
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import MAX_LISTED_ISSUES, DataIssue, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.view_faults import find_view_faults, view_issues
 from embodied_rm.errors import DataError
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode
@@ -52,7 +52,7 @@ def read_valid_episodes(
             issues.append(DataIssue.from_error(error, (source.meta[row].name,)))
             continue
         count += 1
-        notes += view_issues(source, row, find_view_faults(episode))
+        notes += view_issues(source, row, find_degenerate_views(episode))
         yield episode
     report_issues([*issues, *notes], reporter)
     if issues and not count:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.data.block_reader import PREFETCH_COUNT, prefetch
+from embodied_rm.data.degenerate_views import find_degenerate_views
 from embodied_rm.data.fingerprint import IndexedEpisode, fingerprint, hash_last_frame
-from embodied_rm.data.view_faults import find_view_faults
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Frames, IntArray
@@ -69,7 +69,7 @@ class StreamingEpisodes:
         values: dict[str, Any] = {field.name: getattr(episode, field.name) for field in fields(Episode)}
         values |= {"views": lazy_views, "state": None, "action": None}
         values |= {"fingerprint": fingerprint(episode), "last_frame_hash": hash_last_frame(episode)}
-        return IndexedEpisode(**values, view_faults=find_view_faults(episode))
+        return IndexedEpisode(**values, degenerate_views=find_degenerate_views(episode))
 
     @property
     def fits_in_memory(self) -> bool:

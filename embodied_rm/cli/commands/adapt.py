@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.degenerate_views import find_degenerate_views, view_issues
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset, report_issues
 from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.source import find_index
-from embodied_rm.data.view_faults import find_view_faults, view_issues
 from embodied_rm.experiments.load import load_net
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -40,7 +40,7 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     row = find_index(source, config.episode_index)
     size = config.image_size if initial_net is None else initial_net.config.encoder.image_size
     demonstration = source.episode(row, size=size)
-    report_issues(view_issues(source, row, find_view_faults(demonstration)), reporter)
+    report_issues(view_issues(source, row, find_degenerate_views(demonstration)), reporter)
     origin = merge_provenance(facts or {}, dataset_provenance(config.data))
     net = adapt([demonstration], to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=origin)
     metrics = {

@@ -8,11 +8,11 @@ from pathlib import Path
 from embodied_rm.api.demonstration_reward_model import open_direction_net, read_thinned
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
+from embodied_rm.data.degenerate_views import find_degenerate_views, view_issues
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import report_issues
 from embodied_rm.data.provenance import dataset_provenance
 from embodied_rm.data.source import find_index
-from embodied_rm.data.view_faults import find_view_faults, view_issues
 from embodied_rm.experiments.load import load_videos
 from embodied_rm.models.in_context.demonstration_checkpoint import save_demonstration_model
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
@@ -44,7 +44,7 @@ def main(config: AdaptRealConfig, run: RunFolder, reporter: Reporter) -> None:
     tracked = reporter.track(rows, "decode", total=len(rows))
     episodes = [read_thinned(source, row, encoder.image_size, MAX_FRAMES) for row in tracked]
     for row, episode in zip(rows, episodes, strict=True):
-        report_issues(view_issues(source, row, find_view_faults(episode)), reporter)
+        report_issues(view_issues(source, row, find_degenerate_views(episode)), reporter)
     model = adapt_demonstrations(episodes, encoder, reporter, config.seed, open_direction_net(encoder))
     facts = {"data_sha256": hash_episodes(source, rows), "episodes": len(rows), **dataset_provenance(config.data)}
     save_demonstration_model(run.path / CHECKPOINT_DIR, model, facts)

@@ -9,6 +9,7 @@ import numpy as np
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.hdf5.file import Hdf5Reader
 from embodied_rm.data.issues import DataIssue, check_not_empty
+from embodied_rm.data.orientation import STORED
 from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite, common_views
 from embodied_rm.types import Array, Frames, IntArray
 
@@ -24,6 +25,7 @@ class Hdf5EpisodeEntry:
     action: tuple[str, ...]  # datasets [T, ...] or [T - 1, ...]; there may be no action after the last frame
     fps: float
     image_size: ImageSize
+    orientation: str = STORED  # how images are turned, unless `BaseDataset.orientations` has their view
 
 
 class Hdf5Dataset(BaseDataset):
@@ -44,6 +46,9 @@ class Hdf5Dataset(BaseDataset):
 
     def _stored_image_size(self, index: int) -> ImageSize:
         return self._entries[index].image_size
+
+    def _orientation(self, index: int, view: str) -> str:
+        return self.orientations.get(view, self._entries[index].orientation)
 
     def frame_rate(self, index: int) -> float:
         return self._entries[index].fps

@@ -1,5 +1,6 @@
 """HDF5 files, read in a child process."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,13 +22,22 @@ MAX_EPISODE_FRAMES = 1_000_000  # maximum frames per episode; a file can claim a
 class Hdf5Tree:
     """Names, shapes and attributes in an HDF5 file."""
 
-    attributes: Mapping[str, Mapping[str, Any]]  # group -> its attributes; "" is the root
+    attributes: Mapping[str, Mapping[str, Any]]
+    """Group -> its attributes that are numbers or texts; "" is the root. None: a long text. Long JSON lacks entries."""
     shapes: Mapping[str, tuple[int, ...]]  # full name of a dataset -> its shape
     dtypes: Mapping[str, str]  # full name of a dataset -> its NumPy dtype, or "text"
 
     def datasets_in(self, group: str) -> tuple[str, ...]:
         """Return the datasets of a group at any depth, by their names relative to the group."""
         return tuple(name.removeprefix(f"{group}/") for name in self.shapes if name.startswith(f"{group}/"))
+
+    def read_json(self, group: str, attribute: str) -> dict[str, Any] | None:
+        """Return a JSON attribute of a group; {} if it is not stored, None if it is not an object."""
+        try:
+            content = json.loads(self.attributes.get(group, {}).get(attribute, "{}"))
+        except (ValueError, TypeError):
+            return None
+        return content if isinstance(content, dict) else None
 
     def is_image_dataset(self, name: str) -> bool:
         """Whether a dataset is uint8 [T, H, W, 3]."""

@@ -1,21 +1,20 @@
 """Layout of robomimic, robosuite, MimicGen and LIBERO: `data/<demo>` with `obs/<camera>_image` and `actions`.
 
-Source: robomimic documentation, "Dataset structure". LIBERO stores one instruction per file (`problem_info`), RoboCasa
-one per demonstration (`ep_meta`). Success is known where every step has a reward of 0 or 1: it is the last reward.
+Source: robomimic documentation, "Dataset structure".
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
 from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
-from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
+from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
+from embodied_rm.data.issues import DataIssue, list_names
+from embodied_rm.data.orientation import STORED
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
@@ -23,10 +22,25 @@ DATA_GROUP = "data"
 STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_qpos")
 """Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
-LIBERO_SUFFIX, LIBERO_ORIENTATION = "_rgb", "flip"
+LIBERO_SUFFIX = "_rgb"
 IMAGE_SUFFIXES = ("_image", LIBERO_SUFFIX)
-INSTRUCTION_KEYS = ("lang", "language_instruction", "language", "instruction", "task_description")
-"""Keys of an instruction in `ep_meta` of a demonstration, or among its attributes."""
+LIBERO_IMAGES = {"obs/agentview_rgb", "obs/eye_in_hand_rgb"}
+LIBERO_ATTRIBUTES = {"problem_info", "bddl_file_name", "bddl_file_content", "bddl_file"}
+CONVENTION_ATTRIBUTE = "macros_image_convention"
+"""Attribute in which LIBERO stores the convention of robosuite's images: "opengl", from below, or "opencv"."""
+FROM_BELOW = "flip"  # orientation of images whose first row is the lowest one
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobomimicFile:
+    """A file, and what its demonstrations share."""
+
+    path: Path
+    tree: Hdf5Tree
+    demos: tuple[str, ...]  # in numeric order
+    instructions: Instructions
+    fps: float
+    orientation: str  # of all images, one of `orientation.ORIENTATIONS`
 
 
 def open_robomimic(
@@ -34,78 +48,87 @@ def open_robomimic(
 ) -> Hdf5Dataset:
     """Open the demonstrations in one or several files."""
     reader = Hdf5Reader()
+    readable_files: list[RobomimicFile] = []
     entries: dict[int, Hdf5EpisodeEntry] = {}
+    rewards: dict[int, RewardSummary] = {}
     issues: list[DataIssue] = []
-    libero_files: set[Path] = set()
     index = 0
     for path in files:
         try:
-            tree = reader.read_tree(path)
-            demos = _demo_names(tree, path)
-            libero_files |= {path} if _is_libero(tree) else set()
-            file_instruction, fps = instruction or _file_instruction(tree), _read_fps(tree, path, feature_map)
-            if not (file_instruction or any(_demo_instruction(tree, demo) for demo in demos)):
-                raise DataError(f"{path}: contains no instruction; set instruction=")
+            file = _open_file(reader, path, instruction, feature_map)
         except DataError as error:
             issues.append(DataIssue.from_error(error, (path.stem,), path))
             continue
-        for demo in demos:
+        readable_files.append(file)
+        issues += [DataIssue(file=path, message=note, episodes=()) for note in file.instructions.notes()]
+        for demo in file.demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
-                demo_instruction = instruction or _demo_instruction(tree, demo) or file_instruction
-                if not demo_instruction:
-                    raise DataError(f"{path}: {demo} contains no instruction; set instruction=")
-                entries[index] = _build_episode(reader, path, tree, demo, name, demo_instruction, fps, feature_map)
+                entry, summary = _build_episode(file, demo, name, feature_map), _read_rewards(reader, file, demo)
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
+            else:
+                entries[index] = entry
+                rewards |= {} if summary is None else {index: summary}
             index += 1
-    if entries and all(entry.meta.success is False for entry in entries.values()):
-        # Recorders of human demonstrations write rewards and never set them.
-        entries = {index: replace(entry, meta=replace(entry.meta, success=None)) for index, entry in entries.items()}
-        message = "every reward is 0, so the success of its episodes is unknown"
-        issues.append(DataIssue(file=dataset_path, message=message, episodes=()))
-    is_libero = bool(libero_files) and all(entry.path in libero_files for entry in entries.values())
-    if is_libero:
-        message = "LIBERO stores its images from below: they are flipped, unless features.orientation says otherwise"
-        issues.append(DataIssue(file=dataset_path, message=message, episodes=()))
-    dataset = Hdf5Dataset(dataset_path, reader, entries, issues)
-    dataset.orientations = dict.fromkeys(dataset.views, LIBERO_ORIENTATION) if is_libero else {}
-    return dataset
+    for demo_index, success in find_successes(rewards).items():
+        entry = entries[demo_index]
+        entries[demo_index] = replace(entry, meta=replace(entry.meta, success=success))
+    views = {view for entry in entries.values() for view in entry.views}
+    notes = describe_zero_files(rewards.values()) | _orientation_note(readable_files, views, feature_map)
+    issues += [_file_note(dataset_path, files, *note) for note in notes.items() if note[1]]
+    return Hdf5Dataset(dataset_path, reader, entries, issues)
 
 
-def _is_libero(tree: Hdf5Tree) -> bool:
-    """Return whether a file is LIBERO's: a problem, and images named `obs/<camera>_rgb`."""
+def _file_note(dataset_path: Path, files: Sequence[Path], message: str, affected: Sequence[Path]) -> DataIssue:
+    """Return a note on some files of a dataset, which names them unless these are all of them."""
+    subject = "" if len(affected) == len(files) else f"{list_names([path.name for path in affected])}: "
+    return DataIssue(file=dataset_path, message=subject + message, episodes=())
+
+
+def _open_file(reader: Hdf5Reader, path: Path, instruction: str | None, feature_map: FeatureMap) -> RobomimicFile:
+    tree = reader.read_tree(path)
+    demos = _demo_names(tree, path)
+    if instruction is None:
+        instructions = read_instructions(tree, DATA_GROUP, demos)
+    else:
+        instructions = Instructions(of_file=instruction)
+    if not any(map(instructions.find, demos)):
+        raise DataError(f"{path}: contains no instruction; set instruction=")
+    fps, orientation = _read_fps(tree, path, feature_map), _find_orientation(tree, demos)
+    return RobomimicFile(path=path, tree=tree, demos=demos, instructions=instructions, fps=fps, orientation=orientation)
+
+
+def _find_orientation(tree: Hdf5Tree, demos: Sequence[str]) -> str:
+    """Return how the images of a file are turned: those of LIBERO are stored from below, unless it says otherwise."""
     images = [name for name in tree.shapes if tree.is_image_dataset(name)]
-    named = bool(images) and all(name.endswith(LIBERO_SUFFIX) for name in images)
-    return named and "problem_info" in tree.attributes.get(DATA_GROUP, {})
+    attributes, env_args = tree.attributes.get(DATA_GROUP, {}), tree.read_json(DATA_GROUP, "env_args") or {}
+    is_marked = not LIBERO_ATTRIBUTES.isdisjoint((*attributes, *env_args))
+    has_its_views = {f"{DATA_GROUP}/{demos[0]}/{view}" for view in LIBERO_IMAGES} <= set(images)
+    is_libero = bool(images) and all(name.endswith(LIBERO_SUFFIX) for name in images) and (is_marked or has_its_views)
+    return FROM_BELOW if is_libero and attributes.get(CONVENTION_ATTRIBUTE, "opengl") == "opengl" else STORED
 
 
-def _demo_names(tree: Hdf5Tree, path: Path) -> list[str]:
+def _orientation_note(
+    files: Sequence[RobomimicFile], views: Collection[str], feature_map: FeatureMap
+) -> dict[str, list[Path]]:
+    """Return the files whose images are flipped, by a sentence on it; {} if the user has turned every view."""
+    if set(views) <= set(feature_map.orientation):
+        return {}
+    message = "LIBERO stores its images from below: they are flipped, unless features.orientation says otherwise"
+    return {message: [file.path for file in files if file.orientation == FROM_BELOW]}
+
+
+def _demo_names(tree: Hdf5Tree, path: Path) -> tuple[str, ...]:
     """Return the names of the demonstrations in numeric order."""
     names = {name.split("/")[1] for name in tree.shapes if name.startswith(f"{DATA_GROUP}/") and name.count("/") >= 2}
     if not names:
         raise DataError(f"{path}: holds no demonstrations ({DATA_GROUP}/<demo>/...)")
-    return sorted(names, key=lambda name: (len(name), name))  # demo_2 before demo_10
-
-
-def _file_instruction(tree: Hdf5Tree) -> str | None:
-    """Return the instruction of all demonstrations of a file, or None."""
-    stored = _read_json_attribute(tree, DATA_GROUP, "problem_info").get("language_instruction")
-    if isinstance(stored, list):
-        stored = " ".join(map(str, stored))
-    return stored.strip('"') if isinstance(stored, str) else None
-
-
-def _demo_instruction(tree: Hdf5Tree, demo: str) -> str | None:
-    """Return the instruction of one demonstration, or None."""
-    group = f"{DATA_GROUP}/{demo}"
-    attributes = {**tree.attributes.get(group, {}), **_read_json_attribute(tree, group, "ep_meta")}
-    texts = (attributes.get(key) for key in INSTRUCTION_KEYS)
-    return next((text for text in texts if isinstance(text, str) and text), None)
+    return tuple(sorted(names, key=lambda name: (len(name), name)))  # demo_2 before demo_10
 
 
 def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
-    kwargs = _read_json_attribute(tree, DATA_GROUP, "env_args").get("env_kwargs")
+    kwargs = (tree.read_json(DATA_GROUP, "env_args") or {}).get("env_kwargs")
     stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     fps = feature_map.fps or stored
     if not isinstance(fps, int | float) or not fps > 0:
@@ -113,26 +136,13 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
     return float(fps)
 
 
-def _read_json_attribute(tree: Hdf5Tree, group: str, attribute: str) -> dict[str, Any]:
-    """Return a JSON attribute of a group; {} if it is missing or not an object."""
-    try:
-        content = json.loads(tree.attributes.get(group, {}).get(attribute, "{}"))
-    except (ValueError, TypeError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _build_episode(
-    reader: Hdf5Reader,
-    path: Path,
-    tree: Hdf5Tree,
-    demo: str,
-    name: str,
-    instruction: str,
-    fps: float,
-    feature_map: FeatureMap,
-) -> Hdf5EpisodeEntry:
-    group, source = f"{DATA_GROUP}/{demo}", f"{path}: {demo}"
+def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: FeatureMap) -> Hdf5EpisodeEntry:
+    """Return the entry of a demonstration, without its outcome."""
+    tree, path, group, source = file.tree, file.path, f"{DATA_GROUP}/{demo}", f"{file.path}: {demo}"
+    instruction = file.instructions.find(demo)
+    if not instruction:
+        reason = f" ({file.instructions.unreadable[demo]})" if demo in file.instructions.unreadable else ""
+        raise DataError(f"{source} contains no instruction{reason}; set instruction=")
     keys = tree.datasets_in(group)
     image_keys = [key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")]
     stored = {_camera_name(key): key for key in image_keys}
@@ -150,10 +160,15 @@ def _build_episode(
     for key, count in {**row_counts, "num_samples": num_samples}.items():
         if count != length:
             raise DataError(f"{path}: {key} of {demo} has {count} rows, its images have {length}")
-    success, image_size = _read_success(reader, path, tree, group), (height, width)
-    meta = EpisodeMeta(name=name, length=length, instruction=instruction, success=success)
     return Hdf5EpisodeEntry(
-        meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
+        meta=EpisodeMeta(name=name, length=length, instruction=instruction),
+        path=path,
+        views=views,
+        state=state,
+        action=action,
+        fps=file.fps,
+        image_size=(height, width),
+        orientation=file.orientation,
     )
 
 
@@ -163,10 +178,11 @@ def _camera_name(key: str) -> str:
     return next((name.removesuffix(suffix) for suffix in IMAGE_SUFFIXES if name.endswith(suffix)), name)
 
 
-def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str) -> bool | None:
-    """Return whether the last reward is 1; None unless rewards of 0 or 1 are stored."""
-    if f"{group}/rewards" not in tree.shapes:
+def _read_rewards(reader: Hdf5Reader, file: RobomimicFile, demo: str) -> RewardSummary | None:
+    """Return the summary of the rewards of a demonstration; None if there are none."""
+    name = f"{DATA_GROUP}/{demo}/rewards"
+    if file.tree.shapes.get(name, (0,))[:1] == (0,):
         return None
-    rewards = reader.read_array(path, f"{group}/rewards").reshape(-1)
-    is_sparse = len(rewards) and np.isin(rewards, (0.0, 1.0)).all()
-    return bool(rewards[-1] == 1.0) if is_sparse else None
+    env_args = file.tree.read_json(DATA_GROUP, "env_args")
+    environment = json.dumps(env_args, sort_keys=True) if env_args else f"{file.path}"
+    return summarize_rewards(reader.read_array(file.path, name).reshape(-1), file.path, environment)

@@ -10,6 +10,7 @@ Only the file itself is read: references to other files are rejected, and filter
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, BinaryIO
 
@@ -20,7 +21,8 @@ import h5py
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a returned attribute; simulators store whole scenes as attributes
+MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a whole attribute; simulators store whole scenes as attributes
+MAX_ENTRY_CHARS = 1 << 12  # maximum length of an entry that is kept of a longer JSON object
 MAX_GROUP_DEPTH = 8  # maximum nesting of groups
 
 
@@ -45,10 +47,10 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
 
 
 def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
-    """Add the short attributes and the datasets (by full name) of a group to the tree."""
+    """Add the attributes that are numbers or texts, and the datasets (by full name), of a group to the tree."""
     if name.count("/") >= MAX_GROUP_DEPTH:
         raise framing.InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
-    tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_short(value)}
+    tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_scalar(value)}
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
             raise framing.InvalidFileError(f"{name}/{key} is a link to another file")
@@ -62,18 +64,37 @@ def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
             tree["datasets"][full_name] = {"shape": list(item.shape or ()), "dtype": dtype}
 
 
-def is_short(value: Any) -> bool:
-    """Whether an attribute is a number or a short text."""
-    if isinstance(value, str | bytes):
-        return len(value) <= MAX_ATTRIBUTE_CHARS
-    return isinstance(value, np.bool_ | np.number)
+def is_scalar(value: Any) -> bool:
+    """Whether an attribute is a number or a text."""
+    return isinstance(value, str | bytes | np.bool_ | np.number)
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert an attribute to a JSON value."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return value if isinstance(value, str) else value.item()
+    """Convert an attribute to a JSON value; None for a long text that is not a JSON object."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        return value.item()
+    return text if len(text) <= MAX_ATTRIBUTE_CHARS else shorten_json(text)
+
+
+def shorten_json(text: str) -> str | None:
+    """Return a long JSON object without its long entries; None for another text."""
+    try:
+        content = json.loads(text)
+        return json.dumps(drop_long_entries(content)) if isinstance(content, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def drop_long_entries(content: dict[str, Any]) -> dict[str, Any]:
+    """Drop long texts and lists from an object and the objects inside it."""
+    entries = {key: drop_long_entries(entry) if isinstance(entry, dict) else entry for key, entry in content.items()}
+    return {key: entry for key, entry in entries.items() if isinstance(entry, dict) or is_short(entry)}
+
+
+def is_short(entry: Any) -> bool:
+    """Whether an entry of a JSON object is kept."""
+    return len(json.dumps(entry)) <= MAX_ENTRY_CHARS
 
 
 def find_dataset(file: Any, name: str) -> Any:

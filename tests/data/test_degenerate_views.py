@@ -13,10 +13,10 @@ from painted_frames import make_episode, paint_frames
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.block_reader import validate_episode
+from embodied_rm.data.degenerate_views import compare_views, sample_indices
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.load_dataset import read_valid_episodes
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.view_faults import compare_views, sample_indices
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.training.streaming import StreamingEpisodes
 from embodied_rm.types import Episode, Frames
@@ -37,8 +37,9 @@ def still(number: int = 7) -> Frames:
 
 MOVING = make_episode(0).views["front"]
 NOISE = np.random.default_rng(0).integers(0, 3, MOVING.shape, np.uint8)
+LAMP = np.pad(np.full((4, 4, 3), 30, np.uint8), ((40, 4), (30, 30), (0, 0)))
 BLACK = "shows one color in every frame, RGB 0 0 0"
-FAULTS = {
+DEGENERATE = {
     "black": (one_color(0, 0, 0), BLACK),
     "a covered lens, with noise": (one_color(2, 2, 2, noise=1), BLACK.replace("0", "2")),
     "green, as decoders show lost images": (one_color(0, 135, 0), "shows one color in every frame, RGB 0 135 0"),
@@ -51,10 +52,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", DEGENERATE)
 def test_a_view_that_shows_nothing_is_described(kind: str) -> None:
-    frames, fault = FAULTS[kind]
-    assert compare_views({"front": MOVING, "wrist": frames}) == {"wrist": fault}
+    frames, description = DEGENERATE[kind]
+    assert compare_views({"front": MOVING, "wrist": frames}) == {"wrist": description}
 
 
 @pytest.mark.parametrize(
@@ -63,13 +64,12 @@ def test_a_view_that_shows_nothing_is_described(kind: str) -> None:
         make_episode(1).views["front"],
         MOVING[::-1],
         still() + np.pad(np.full((LENGTH - 1, 3, 4, 3), 20, np.uint8), ((1, 0), (40, 5), (30, 30), (0, 0))),
-        one_color(3, 3, 3) + np.pad(np.full((LENGTH, 4, 4, 3), 30, np.uint8), ((0, 0), (40, 4), (56, 4), (0, 0))),
+        np.stack([np.roll(one_color(0, 0, 0)[0] + LAMP, t, axis=1) for t in range(LENGTH)]),
     ],
-    ids=["another view", "its reverse", "a small object moves", "a dark view with an object"],
+    ids=["another view", "its reverse", "a small object moves", "a light in the dark moves"],
 )
-def test_a_view_that_shows_little_has_no_fault(frames: Frames) -> None:
-    faults = compare_views({"front": MOVING, "wrist": frames})
-    assert faults in ({}, {"wrist": "never changes"}) and (faults == {}) == bool(np.ptp(frames, axis=0).any())
+def test_a_view_that_shows_little_is_not_degenerate(frames: Frames) -> None:
+    assert compare_views({"front": MOVING, "wrist": frames}) == {}
 
 
 def test_sizes_of_views_may_differ() -> None:
@@ -108,7 +108,7 @@ def test_validation_names_the_episode_the_view_and_the_file(tmp_path: Path) -> N
     assert all(issue.is_note and WRIST in issue.file.parts for issue in issues)
 
 
-def test_inspect_tells_and_excludes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reports_and_excludes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(["inspect", f"data={write_dataset(tmp_path / 'data')}", f"out={out}"]) == 0
     output = capsys.readouterr().out.replace("\n", "")
@@ -133,7 +133,7 @@ class LogReporter(NullReporter):
 
 
 @pytest.mark.parametrize("frame_cache_gb", [None, 1.0, 1e-6])
-def test_training_tells_too(frame_cache_gb: float | None, tmp_path: Path) -> None:
+def test_training_reports_too(frame_cache_gb: float | None, tmp_path: Path) -> None:
     """Also where the images do not stay in memory."""
     source, reporter = open_dataset(write_dataset(tmp_path / "data")), LogReporter()
 
