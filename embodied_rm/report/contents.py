@@ -106,5 +106,6 @@ class Report:
     success_rates: tuple[TaskSuccess, ...] = ()
     charts: tuple[LineChart, ...] = ()
     tables: tuple[ReportTable, ...] = ()
+    contact_sheet: bytes = b""  # png with images of several episodes
     episodes: tuple[EpisodePanel, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)  # settings and numbers for the table at the bottom

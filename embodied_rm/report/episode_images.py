@@ -21,7 +21,7 @@ TEXT_COLOR, BACKGROUND_COLOR = (30, 30, 30), (255, 255, 255)
 
 def encode_episode(episode: Episode) -> bytes:
     """Encode the views side by side as an H.264 mp4 of height `CLIP_HEIGHT_PX`, one video frame per frame."""
-    views = [_resize(frames) for frames in episode.views.values()]
+    views = [resize_to_height(frames, CLIP_HEIGHT_PX) for frames in episode.views.values()]
     mosaic = concat_horizontal(views)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
@@ -49,10 +49,10 @@ def make_grid(rows: Sequence[Sequence[Frames]]) -> Frames:
     return concat_horizontal([concat_horizontal(row).swapaxes(1, 2) for row in padded_rows]).swapaxes(1, 2)
 
 
-def _resize(frames: Frames) -> Frames:
-    height, width = frames.shape[1:3]
-    size = (2 * round(width * CLIP_HEIGHT_PX / height / 2), CLIP_HEIGHT_PX)
-    if size == (width, height):
+def resize_to_height(frames: Frames, height: int) -> Frames:
+    """Resize uint8 [T, H, W, 3] to a height, and to the even width that keeps the aspect ratio."""
+    size = (max(2, 2 * round(frames.shape[2] * height / frames.shape[1] / 2)), height)
+    if size == (frames.shape[2], frames.shape[1]):
         return frames
     return np.stack([np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC)) for frame in frames])
 
@@ -62,23 +62,31 @@ class ContactSheetRow:
     """Images of one item from several views."""
 
     caption: str
-    views: Mapping[str, Frames]  # view -> uint8 [H, W, 3], of one size, the same views in every row
+    views: Mapping[str, Frames]  # view -> uint8 [H, W, 3], the same views in every row
 
 
 def draw_contact_sheet(rows: Sequence[ContactSheetRow]) -> bytes:
-    """Draw the rows as a png, with the view names at the top."""
-    first_image = next(iter(rows[0].views.values()))
-    height, width = first_image.shape[0] + GAP_PX, first_image.shape[1] + GAP_PX
-    size = (GAP_PX + width * len(rows[0].views), LINE_HEIGHT_PX + (LINE_HEIGHT_PX + height) * len(rows))
-    sheet = Image.new("RGB", size, BACKGROUND_COLOR)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=LINE_HEIGHT_PX // 2)
-    for column, name in enumerate(rows[0].views):
-        draw.text((GAP_PX + column * width, LINE_HEIGHT_PX // 4), name, TEXT_COLOR, font)
-    for index, row in enumerate(rows):
-        top = LINE_HEIGHT_PX + index * (LINE_HEIGHT_PX + height)
+    """Draw the rows as a png, with the view names at the top. A column is as wide as its widest image."""
+    names, font = list(rows[0].views), ImageFont.load_default(size=LINE_HEIGHT_PX // 2)
+    widths = [max(row.views[name].shape[1] for row in rows) + GAP_PX for name in names]
+    lefts = np.cumsum([GAP_PX, *widths]).tolist()
+    heights = [LINE_HEIGHT_PX + GAP_PX + max(image.shape[0] for image in row.views.values()) for row in rows]
+    tops = np.cumsum([LINE_HEIGHT_PX, *heights]).tolist()
+    sheet = Image.new("RGB", (lefts[-1], tops[-1]), BACKGROUND_COLOR)
+    draw = ImageDraw.Draw(sheet)
+    for name, left, width in zip(names, lefts, widths, strict=False):
+        draw.text((left, LINE_HEIGHT_PX // 4), _end_of_text(name, width - GAP_PX, font), TEXT_COLOR, font)
+    for row, top in zip(rows, tops, strict=False):
         draw.text((GAP_PX, top + LINE_HEIGHT_PX // 4), row.caption, TEXT_COLOR, font)
-        for column, image in enumerate(row.views.values()):
-            sheet.paste(Image.fromarray(np.ascontiguousarray(image)), (GAP_PX + column * width, top + LINE_HEIGHT_PX))
+        for name, left in zip(names, lefts, strict=False):
+            sheet.paste(Image.fromarray(np.ascontiguousarray(row.views[name])), (left, top + LINE_HEIGHT_PX))
     buffer = io.BytesIO()
     sheet.save(buffer, "png")
     return buffer.getvalue()
+
+
+def _end_of_text(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """Return the end of a text that fits into a width in pixels: view names differ there."""
+    while len(text) > 1 and font.getlength(text) > width:
+        text = text[1:]
+    return text

@@ -45,6 +45,7 @@ def to_json_dict(report: Report) -> dict[str, Any]:
         "title": report.title,
         "subtitle": report.subtitle,
         **{name: [dataclasses.asdict(part) for part in getattr(report, name)] for name in plain_parts},
+        "contact_sheet": base64.b64encode(report.contact_sheet).decode("ascii"),
         "episodes": [_episode_dict(panel) for panel in report.episodes],
         "details": {key: str(value) for key, value in report.details.items()},
     }

@@ -285,6 +285,12 @@
     }
   }
 
+  function contactSheet() {
+    const image = add(section("Images", "First, middle and last frame of some episodes, as every command reads them."), "img", "sheet card");
+    image.alt = "First, middle and last frame of some episodes";
+    image.src = `data:image/png;base64,${data.contact_sheet}`;
+  }
+
   function details() {
     const box = add(page, "details", "", "<summary>Details</summary>");
     const rows = Object.entries(data.details).map(([k, v]) => `<tr><td>${escape(k)}</td><td class="number">${escape(v)}</td></tr>`);
@@ -299,6 +305,7 @@
   if (data.success_rates.length) success();
   if (data.charts.length) curves();
   if (data.tables.length) tables();
+  if (data.contact_sheet) contactSheet();
   if (data.episodes.length) panels();
   if (Object.keys(data.details).length) details();
 })();

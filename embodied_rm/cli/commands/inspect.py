@@ -1,12 +1,15 @@
 """`embodied-rm inspect`: list all issues of a dataset by episode and file."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
 from embodied_rm.data.block_reader import validate_episode
 from embodied_rm.data.dataset_path import resolve_dataset
@@ -16,9 +19,12 @@ from embodied_rm.data.load_dataset import report_issues
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckFailedError, DataError
-from embodied_rm.experiments.episode_panel import episode_panel
-from embodied_rm.report import EpisodePanel, Report, ReportTable, write_report
+from embodied_rm.experiments.episode_panel import contact_sheet_row, episode_panel
+from embodied_rm.report import Report, ReportTable, write_report
+from embodied_rm.report.episode_images import draw_contact_sheet
 from embodied_rm.run_folder import Reporter, RunFolder
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,10 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("inspected", counts)
     run.write_json("issues.json", {"issues": [{**vars(issue), "file": str(issue.file)} for issue in issues]})
     run.write_json("metrics.json", {"inspect": counts})
-    write_report(run.file_path("report.html"), make_report(config, source, issues, counts, reporter))
+    report = make_report(config, source, issues, counts, reporter)
+    write_report(run.file_path("report.html"), report)
+    if report.contact_sheet:
+        write_atomic(run.file_path("contact_sheet.png"), report.contact_sheet)
     if config.strict and issues:
         raise CheckFailedError(f"{config.data}: {len(issues)} issues; {run.path / 'issues.json'} lists them")
 
@@ -78,23 +87,29 @@ def make_report(
     counts: dict[str, Any],
     reporter: Reporter,
 ) -> Report:
-    """Return the report: the issues, and panels of some valid episodes."""
+    """Return the report: the issues, images of episodes over the whole dataset, and panels of the first valid ones."""
     invalid_names = set(affected_episodes(issues))
     valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
+    count = min(config.report_episodes, len(valid_rows))
+    spread_rows = [valid_rows[i] for i in np.linspace(0, len(valid_rows) - 1, count).round().astype(int)]
+    sheet_rows = list(read_rows(contact_sheet_row, source, spread_rows, reporter))
     return Report(
         title="Inspected dataset",
         subtitle=f"{config.data}: {counts['episodes']} valid episodes, {counts['episodes_with_issues']} with issues",
-        episodes=tuple(islice(readable_panels(source, valid_rows, reporter), config.report_episodes)),
+        contact_sheet=draw_contact_sheet(sheet_rows) if sheet_rows else b"",
+        episodes=tuple(islice(read_rows(episode_panel, source, valid_rows, reporter), config.report_episodes)),
         tables=issue_tables(issues, config.data),
         details=counts,
     )
 
 
-def readable_panels(source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Iterator[EpisodePanel]:
-    """Yield panels of episodes; an episode that cannot be read is skipped and logged."""
+def read_rows(
+    read: Callable[[EpisodeSource, int], T], source: EpisodeSource, rows: Sequence[int], reporter: Reporter
+) -> Iterator[T]:
+    """Yield what is read of each episode; one that cannot be read is skipped and logged."""
     for row in rows:
         try:
-            yield episode_panel(source, row)
+            yield read(source, row)
         except DataError as error:
             reporter.log(f"not displayed: {error}")
 
