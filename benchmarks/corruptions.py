@@ -191,7 +191,7 @@ VIDEO_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
     "video missing": (delete_file, "the video file does not exist"),
     "video empty": (truncate_to_empty, "the video file is empty"),
     "video a git-lfs pointer": (write_lfs_pointer, "git-lfs pointer"),
-    "video a web page": (write_web_page, "not an mp4 video"),
+    "video a web page": (write_web_page, "none of the videos that are read"),
     "video cut in half": (cut_in_half, "is cut short"),
     "video cut at its end": (cut_end, "is cut short"),
     "video a frame too short": (drop_frame, f"has {NUM_FRAMES - 1} frames of episode"),

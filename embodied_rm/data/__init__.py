@@ -1,1 +1,1 @@
-"""Robot video datasets: LeRobot, plain mp4 files and HDF5, and recording from a vector environment."""
+"""Robot video datasets: LeRobot, plain videos and HDF5, and recording from a vector environment."""

@@ -6,6 +6,7 @@ from embodied_rm.data.annotation import AnnotationStore
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.concat import ConcatDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
+from embodied_rm.data.issues import summarize_issues
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.frame_columns import lists_blank_task
@@ -15,9 +16,10 @@ from embodied_rm.data.readers import READERS, check_no_instruction, find_plain_r
 from embodied_rm.data.recordings.recording import (
     INSTRUCTION_FILE,
     VIDEO_SUFFIXES,
+    find_unread_videos,
     find_videos,
 )
-from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.recordings.recording_dataset import RecordingDataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE
 from embodied_rm.data.recordings.write_folder import FolderAnnotationStore
 from embodied_rm.data.recordings.write_table import TableAnnotationStore
@@ -54,6 +56,8 @@ def open_dataset(
     if not path.is_dir():
         reason = "is neither a folder nor a file of a known format" if path.exists() else "no such folder"
         raise DataError(f"{path}: {reason}")
+    if unread := find_unread_videos(path):
+        raise DataError(f"{path}: holds no episodes: {summarize_issues(unread)}")
     expected = ", nor ".join(reader.layout for reader in READERS.values())
     raise DataError(f"{path}: holds no episodes: neither {expected}")
 
@@ -101,7 +105,7 @@ def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore
             return LeRobotAnnotationStore(path, [meta.index_in_dataset(row) for row, meta in enumerate(source.meta)])
         if isinstance(source, ConcatDataset):
             raise DataError(f"{path}: holds several datasets, name one of them")
-        if not isinstance(source, Mp4Dataset):
+        if not isinstance(source, RecordingDataset):
             raise DataError(f"{path}: HDF5 files are read-only")
     except DataError as error:
         hint = f"so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"

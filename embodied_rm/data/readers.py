@@ -7,18 +7,21 @@ from pathlib import Path
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_minari
 from embodied_rm.data.hdf5.robomimic import open_robomimic
+from embodied_rm.data.issues import DataIssue, list_names
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.frame_columns import lists_blank_task
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.recordings.recording import (
+    OTHER_VIDEO_SUFFIXES,
     VIDEO_SUFFIXES,
     find_recording,
     find_recording_folders,
     find_recordings,
+    find_unread_videos,
     find_videos,
     video_recording,
 )
-from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.recordings.recording_dataset import RecordingDataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
@@ -71,7 +74,7 @@ def _open_table(path: Path, instruction: str | None, feature_map: FeatureMap) ->
         return None
     check_no_instruction(path, instruction)
     recordings, issues = read_table(path)
-    return Mp4Dataset(recordings, feature_map, issues, path)
+    return RecordingDataset(recordings, feature_map, issues, path)
 
 
 @register_dataset_reader("lerobot", layout=f"{fmt.INFO_PATH} (a LeRobot dataset)")
@@ -85,16 +88,20 @@ def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) 
 
 @register_dataset_reader("video", layout="a video file")
 def _open_video(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
-    if path.suffix.lower() not in VIDEO_SUFFIXES or not path.is_file():
+    if path.suffix.lower() not in (*VIDEO_SUFFIXES, *OTHER_VIDEO_SUFFIXES) or not path.is_file():
         return None
-    return Mp4Dataset([video_recording(path, instruction)], feature_map, path=path)
+    return RecordingDataset([video_recording(path, instruction)], feature_map, path=path)
 
 
 @register_dataset_reader("recording", layout="<view>.mp4 (a recording)")
 def _open_recording(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if not find_videos(path):
         return None
-    return Mp4Dataset([find_recording(path, instruction)], feature_map, path=path)
+    issues = find_unread_videos(path)
+    if folders := find_recording_folders(path):
+        message = f"is read as one recording, so those in its folders are not: {list_names([f.name for f in folders])}"
+        issues.append(DataIssue(file=path, message=message, episodes=()))
+    return RecordingDataset([find_recording(path, instruction)], feature_map, issues, path)
 
 
 @register_dataset_reader("recordings", layout="<episode>/<view>.mp4 (several recordings)")
@@ -103,7 +110,7 @@ def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMa
     if not folders:
         return None
     recordings, issues = find_recordings(folders, instruction)
-    return Mp4Dataset(recordings, feature_map, issues, path)
+    return RecordingDataset(recordings, feature_map, [*issues, *find_unread_videos(path)], path)
 
 
 @register_dataset_reader("robomimic", layout="*.hdf5 (robomimic)")

@@ -19,7 +19,7 @@ from embodied_rm.data.block_reader import (
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.recordings.recording import Recording, find_recording
-from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.recordings.recording_dataset import RecordingDataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
@@ -37,9 +37,9 @@ def make_recording(folder: Path, length: int) -> Recording:
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> Mp4Dataset:
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> RecordingDataset:
     root = tmp_path_factory.mktemp("videos")
-    return Mp4Dataset([make_recording(root / str(number), length) for number, length in enumerate(LENGTHS)])
+    return RecordingDataset([make_recording(root / str(number), length) for number, length in enumerate(LENGTHS)])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_prefetch_is_limited() -> None:
 
 
 def test_unreadable_video_is_named_and_next_episode_is_complete(tmp_path: Path) -> None:
-    source = Mp4Dataset([make_recording(tmp_path / name, 2 * FRAMES_PER_BLOCK) for name in ("damaged", "valid")])
+    source = RecordingDataset([make_recording(tmp_path / name, 2 * FRAMES_PER_BLOCK) for name in ("damaged", "valid")])
     (tmp_path / "damaged" / "wrist.mp4").unlink()
     failed_block, *blocks = iter_blocks(source, [0, 1], source.views, SIZE)
     with pytest.raises(DataError, match=r"wrist\.mp4: the video file does not exist"):

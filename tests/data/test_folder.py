@@ -14,7 +14,7 @@ from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.recordings.recording import Recording, find_recording
-from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.recordings.recording_dataset import RecordingDataset
 from embodied_rm.data.source import stride_indices
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
@@ -88,7 +88,7 @@ def test_stride_applies_to_frames_and_subtasks(folder, stride):
 
 def test_recording_from_explicit_files(folder):
     recording = Recording(name="mine", videos={"left": folder / "wrist.mp4"}, instruction="do it")
-    (episode,) = Mp4Dataset([recording])
+    (episode,) = RecordingDataset([recording])
     assert list(episode.views) == ["left"] and episode.subtasks == () and episode.instruction == "do it"
 
 
@@ -125,7 +125,7 @@ def test_damaged_view_is_named(folder, damage):
     recording = find_recording(folder)
     damage(folder / "wrist.mp4")
     with pytest.raises(DataError, match=r"wrist\.mp4"):
-        Mp4Dataset([recording])
+        RecordingDataset([recording])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_invalid_annotation_is_named(folder, subtasks, message):
 def test_recordings_without_common_view_are_rejected(folder):
     other = Recording(name="other", videos={"side": folder / "top.mp4"}, instruction="x")
     with pytest.raises(DataError, match="no view in common; it has top, wrist"):
-        Mp4Dataset([find_recording(folder), other])
+        RecordingDataset([find_recording(folder), other])
 
 
 def test_layouts_are_distinguished(folder, tmp_path):
@@ -163,7 +163,7 @@ def test_layouts_are_distinguished(folder, tmp_path):
     assert isinstance(stored, LeRobotDataset) and stored.meta[0].subtasks == open_dataset(folder).meta[0].subtasks
     for path, count in ((folder, 1), (tmp_path, 1)):
         source = open_dataset(path)
-        assert isinstance(source, Mp4Dataset) and len(source) == count
+        assert isinstance(source, RecordingDataset) and len(source) == count
 
 
 def test_unknown_layout_lists_the_supported_ones(tmp_path):

@@ -25,6 +25,7 @@ from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import DataError
 
 LENGTH, FPS = 130, 10.0
+NO_VIDEO = "none of the videos that are read"
 
 
 @pytest.fixture(scope="module")
@@ -227,9 +228,12 @@ CORRUPTIONS = {
     "folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "git-lfs pointer": (replace_by_lfs_pointer, "git-lfs pointer"),
-    "a web page": (lambda path: path.write_text("<!DOCTYPE html><html>404</html>"), "not an mp4"),
-    "playlist": (lambda path: path.write_text("#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n"), "not an mp4"),
-    "noise": (lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)), "not an mp4"),
+    "a web page": (lambda path: path.write_text("<!DOCTYPE html><html>404</html>"), NO_VIDEO),
+    "playlist": (
+        lambda path: path.write_text("#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n"),
+        NO_VIDEO,
+    ),
+    "noise": (lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)), NO_VIDEO),
     "cut in the middle": (middle_cut, "is cut short"),
     "index in front, cut in the middle": (index_in_front_middle_cut, "is cut short"),
     "index cut": (index_at_end_cut, "is cut short"),
@@ -301,9 +305,9 @@ def test_file_that_crashes_the_child_raises_an_error(video, tmp_path, monkeypatc
     """Simulates a crash in FFmpeg: the child dies of a signal as soon as it opens the file."""
     worker = tmp_path / "decode.py"
     shutil.copy(VideoDecoder.script.with_name("framing.py"), tmp_path)
-    crash_code = "import os, json\nreal = framing.FileCache.get\ndef get(self, path):\n"
+    crash_code = "import os, json\nreal = framing.FileCache.get\ndef get(self, path, *options):\n"
     crash_code += "    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
-    crash_code += "    return real(self, path)\nframing.FileCache.get = get\n"
+    crash_code += "    return real(self, path, *options)\nframing.FileCache.get = get\n"
     script = VideoDecoder.script.read_text()
     worker.write_text(script.replace('if __name__ == "__main__":', crash_code + 'if __name__ == "__main__":'))
     monkeypatch.setattr(VideoDecoder, "script", worker)

@@ -138,33 +138,6 @@ def test_the_orientation_is_that_of_the_standard(matrix, show, images, decoder, 
     assert psnr_db(read(decoder, path), show(images)) > MIN_PSNR_DB
 
 
-@pytest.mark.parametrize("name", ["a.MP4", "a.mov", "a.m4v"])
-def test_names_of_files(name, images, tmp_path):
-    """As single files, and as the view of a recording, beside the hidden files of other systems."""
-    write(tmp_path / name, images)
-    (tmp_path / f"._{name}").write_bytes(b"not a video")
-    for path, view in ((tmp_path / name, "video"), (tmp_path, "a")):
-        source = open_dataset(path, "move the bar")
-        assert len(source) == 1 and source.views == (view,) and source.meta[0].length == NUM_FRAMES
-
-
-def test_two_videos_of_one_view_are_refused(images, tmp_path):
-    for name in ("a.mp4", "a.mov"):
-        write(tmp_path / name, images)
-    with pytest.raises(erm.DataError, match=r"the view a has two videos: remove a\.mov or the other one"):
-        open_dataset(tmp_path, "move the bar")
-
-
-def test_other_containers_are_refused_with_a_command_that_converts_them(images, tmp_path):
-    with av.open(str(tmp_path / "a.webm"), "w") as container:
-        stream = container.add_stream("libvpx-vp9", rate=FPS)
-        stream.width, stream.height = WIDTH, HEIGHT
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(images[0])))
-        container.mux(stream.encode())
-    with pytest.raises(erm.DataError, match=r"not an mp4 video; `ffmpeg -i \S+/a\.webm \S+/a\.mp4` converts one"):
-        open_dataset(tmp_path / "a.webm", "move the bar")
-
-
 def test_a_video_of_ten_hours_is_read_in_small_blocks(tmp_path):
     """One frame per minute: as long as a shift."""
     num_frames = 600

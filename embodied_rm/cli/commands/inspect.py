@@ -91,8 +91,8 @@ def make_report(
     invalid_names = set(affected_episodes(issues))
     valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
     count = min(config.report_episodes, len(valid_rows))
-    spread_rows = [valid_rows[i] for i in np.linspace(0, len(valid_rows) - 1, count).round().astype(int)]
-    sheet_rows = list(read_rows(contact_sheet_row, source, spread_rows, reporter))
+    sampled_rows = [valid_rows[i] for i in np.linspace(0, len(valid_rows) - 1, count).round().astype(int)]
+    sheet_rows = list(read_rows(contact_sheet_row, source, sampled_rows, reporter))
     return Report(
         title="Inspected dataset",
         subtitle=f"{config.data}: {counts['episodes']} valid episodes, {counts['episodes_with_issues']} with issues",

@@ -1,1 +1,1 @@
-"""Recordings as plain mp4 files, one per view: found in folders, or listed in a table."""
+"""Recordings as plain videos, one per view: found in folders, or listed in a table."""

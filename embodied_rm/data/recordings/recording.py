@@ -1,4 +1,4 @@
-"""The files and annotations of one recorded trial, and trials in folders: `<view>.mp4` with JSON files next to them."""
+"""The files and annotations of one recorded trial, and trials in folders: a video per view, JSON files next to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,13 +7,16 @@ from pathlib import Path
 
 from embodied_rm.data.dataset_files import read_json
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.video.containers import conversion_command
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
 ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
 SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
-MP4_SUFFIXES = (".mp4", ".mov", ".m4v")  # in lower case: of files that can be read
-VIDEO_SUFFIXES = (*MP4_SUFFIXES, ".mkv", ".avi", ".webm", ".gif")  # of files that are recognized as a video
+VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".webm", ".mkv", ".avi", ".gif")
+"""In lower case: of videos that are read, see `video.containers`."""
+OTHER_VIDEO_SUFFIXES = (".wmv", ".asf", ".flv", ".f4v", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".ogv", ".vob", ".mxf")
+"""In lower case: of videos that must be converted first."""
 VIDEO_VIEW = "video"  # view name of a single video file
 INSTRUCTION_FILE = "task_instruction.json"
 """List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
@@ -24,7 +27,7 @@ class Recording:
     """One recorded trial."""
 
     name: str
-    videos: Mapping[str, Path]  # view name -> mp4
+    videos: Mapping[str, Path]  # view name -> video
     instruction: str
     subtasks: Path | tuple[Subtask, ...] = ()
     """Annotated subtasks, or their file (see `read_subtasks`); empty without annotation."""
@@ -60,33 +63,55 @@ def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, s
 
 
 def find_videos(folder: Path) -> list[Path]:
-    """Return the video files of a folder, sorted; hidden ones, as other systems leave beside a copy, are none."""
-    visible = (path for path in _list_folder(folder) if not path.name.startswith("."))
-    return [path for path in visible if path.suffix.lower() in MP4_SUFFIXES]
+    """Return the video files of a folder that are read, sorted."""
+    return [path for path in _list_folder(folder) if path.suffix.lower() in VIDEO_SUFFIXES]
+
+
+def find_other_videos(folder: Path) -> list[Path]:
+    """Return the video files of a folder that must be converted first, sorted."""
+    return [path for path in _list_folder(folder) if path.suffix.lower() in OTHER_VIDEO_SUFFIXES and path.is_file()]
 
 
 def find_recording_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder that hold videos, sorted."""
-    return [child for child in _list_folder(folder) if not child.name.startswith(".") and find_videos(child)]
+    return [child for child in _list_folder(folder) if find_videos(child)]
+
+
+def find_unread_videos(folder: Path) -> list[DataIssue]:
+    """Return an issue per video that must be converted first: in a recording, or of a folder of recordings.
+
+    A folder of recordings may hold trials with such videos only, which are left out.
+    """
+    issues = []
+    for place in (folder, *_list_folder(folder)):
+        is_left_out = place != folder and not find_videos(place)
+        for path in find_other_videos(place):
+            message = f"videos of this format are not read; `{conversion_command(path)}` converts it"
+            episodes = (place.name,) if is_left_out else ()
+            issues.append(DataIssue(file=path, message=message, episodes=episodes))
+    return issues
 
 
 def _list_folder(folder: Path) -> list[Path]:
-    """Return the sorted content of a folder; what is none, or may not be read, holds nothing."""
+    """Return the sorted content of a folder without hidden files, as other systems leave beside a copy.
+
+    What is no folder, or may not be read, holds nothing.
+    """
     try:
-        return sorted(folder.iterdir())
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except (NotADirectoryError, FileNotFoundError, PermissionError):
         return []
 
 
 def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
-    """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present."""
+    """Return the recording in a folder: a video per view, with subtasks, success and instruction if present."""
     folder = Path(folder)
     files = find_videos(folder)
     videos = {path.stem: path for path in files}
     if twice := [path.name for path in files if videos[path.stem] != path]:
         raise DataError(f"{folder}: the view {Path(twice[0]).stem} has two videos: remove {twice[0]} or the other one")
     if not videos:
-        raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
+        raise DataError(f"{folder}: no videos there (one per view was expected)")
     annotation_path = folder / ANNOTATION_FILE
     return Recording(
         name=folder.absolute().name,

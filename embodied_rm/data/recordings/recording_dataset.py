@@ -1,4 +1,4 @@
-"""Read recordings stored as plain mp4 files."""
+"""Read recordings stored as plain videos."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
 
+MAX_RATE_DEVIATION = 0.01  # share by which the frame rates of two views may differ: containers round times
 
-class Mp4Dataset(BaseDataset):
-    """Recordings stored as plain mp4 files, an `EpisodeSource`; `path` is for messages.
+
+class RecordingDataset(BaseDataset):
+    """Recordings stored as plain videos, an `EpisodeSource`; `path` is for messages.
 
     Opening probes every video. Recordings with issues are excluded and listed in `issues`, after the `known_issues`:
     unreadable files, views of different length, or subtasks that do not fit. Views that some recordings lack are
@@ -82,15 +84,15 @@ def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
 
 
 def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, VideoInfo]:
-    """Probe the file of each view; all must have equal length and frame rate."""
+    """Probe the file of each view; all must have equal length and about one frame rate."""
     infos = {view: decoder.probe(path) for view, path in recording.videos.items()}
     first, *others = recording.videos
     for other in others:
-        for quantity, expected, actual in (
-            ("frames", len(infos[first]), len(infos[other])),
-            ("frames per second", infos[first].fps, infos[other].fps),
+        for quantity, expected, actual, tolerance in (
+            ("frames", len(infos[first]), len(infos[other]), 0),
+            ("frames per second", infos[first].fps, infos[other].fps, MAX_RATE_DEVIATION),
         ):
-            if expected != actual:
+            if abs(actual - expected) > tolerance * expected:
                 sibling = f"its sibling view {recording.videos[first]} has {expected:g}"
                 raise DataError(f"{recording.videos[other]}: has {actual:g} {quantity}, but {sibling}")
     return infos

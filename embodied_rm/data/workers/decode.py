@@ -1,7 +1,7 @@
 """Demux and decode videos. Run by path (`python workers/decode.py`); imports only PyAV and numpy.
 
-{"op": "probe", "path"}                                   -> D {"pts": [s...], "fps", "height", "width"}
-{"op": "read", "path", "timestamps", "tolerance", "size"} -> uint8 [T, H, W, 3]
+{"op": "probe", "path", "format"}                                   -> D {"pts": [s...], "fps", "height", "width"}
+{"op": "read", "path", "format", "timestamps", "tolerance", "size"} -> uint8 [T, H, W, 3]
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ import framing
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-CODECS = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4"})
+CODECS = frozenset(
+    {"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4", "vp8", "mjpeg", "gif", "prores", "ffv1", "rawvideo"}
+)
+FORMATS = frozenset({"mp4", "matroska", "avi", "gif"})
+"""FFmpeg's names of the containers; the others include playlists, which name further files."""
+MAX_RATE_DEVIATION = 0.01  # share by which the frame rate that a file states may differ from that of its frames
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
 """Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
@@ -63,8 +68,11 @@ def display_pixels(reformatter: VideoReformatter, frame: av.VideoFrame, size: Se
 class OpenVideo:
     """An open file with its decoding position."""
 
-    def __init__(self, path: str) -> None:
-        self.container = av.open(path, format="mp4", options={"protocol_whitelist": "file"}, metadata_errors="replace")
+    def __init__(self, path: str, container_format: str) -> None:
+        if container_format not in FORMATS:
+            raise framing.InvalidFileError(f"container {container_format!r} is not supported")
+        options = {"protocol_whitelist": "file"}
+        self.container = av.open(path, format=container_format, options=options, metadata_errors="replace")
         if len(self.container.streams.video) == 0:
             raise framing.InvalidFileError("it holds no video stream")
         self.stream = self.container.streams.video[0]
@@ -88,12 +96,15 @@ class OpenVideo:
         """The time requested for it, s."""
         self.reformatter = VideoReformatter()
 
-    @property
-    def fps(self) -> float:
-        rate = self.stream.average_rate
-        if not rate:
-            raise framing.InvalidFileError("it states no frame rate")
-        return float(rate)
+    def frame_rate(self, times: Sequence[float]) -> float:
+        """Return the frame rate that the file states, or that of its frames (s) if it states none or another one."""
+        stated = float(self.stream.average_rate or 0)
+        if len(times) == 1:
+            if not stated:
+                raise framing.InvalidFileError("it states no frame rate")
+            return stated
+        mean = (len(times) - 1) / (times[-1] - times[0])
+        return stated if abs(stated - mean) <= MAX_RATE_DEVIATION * mean else mean
 
     def close(self) -> None:
         self.container.close()
@@ -154,7 +165,7 @@ VIDEO_CACHE = framing.FileCache(OpenVideo, MAX_OPEN_FILES)
 def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
     """Handle one request."""
     try:
-        video = VIDEO_CACHE.get(request["path"])
+        video = VIDEO_CACHE.get(request["path"], request["format"])
         if request["op"] == "probe":
             send_probe(video, out)
         else:
@@ -167,10 +178,11 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
 def send_probe(video: OpenVideo, out: BinaryIO) -> None:
     """Reply with the properties of the file, after decoding its first and last frame."""
     times = video.packet_times()
-    tolerance = 0.5 / video.fps
+    fps = video.frame_rate(times)
+    tolerance = 0.5 / fps
     height, width = display_size(video.frame_at(times[0], tolerance))
     video.frame_at(times[-1], tolerance)
-    framing.send_result(out, {"pts": times, "fps": video.fps, "height": height, "width": width})
+    framing.send_result(out, {"pts": times, "fps": fps, "height": height, "width": width})
 
 
 def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:

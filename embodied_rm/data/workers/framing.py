@@ -36,18 +36,18 @@ class InvalidFileError(Exception):
 class FileCache:
     """Keeps the most recently read files open, so that sequential episodes need no seek."""
 
-    def __init__(self, open_file: Callable[[str], Any], max_open: int) -> None:
+    def __init__(self, open_file: Callable[..., Any], max_open: int) -> None:
         self._open_file, self._max_open = open_file, max_open
         self._open: OrderedDict[str, tuple[tuple[int, ...], Any]] = OrderedDict()
 
-    def get(self, path: str) -> Any:
-        """Return the open file; reopen it if it was rewritten."""
+    def get(self, path: str, *options: Any) -> Any:
+        """Return the open file, which `open_file(path, *options)` opens; reopen it if it was rewritten."""
         status = Path(path).stat()
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if path in self._open and self._open[path][0] != version:
             self.drop(path)
         if path not in self._open:
-            self._open[path] = version, self._open_file(path)
+            self._open[path] = version, self._open_file(path, *options)
             while len(self._open) > self._max_open:
                 self.drop(next(iter(self._open)))
         self._open.move_to_end(path)
