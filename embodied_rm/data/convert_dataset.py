@@ -1,12 +1,13 @@
 """Convert a dataset of any layout to LeRobot v3.0."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.source import EpisodeSource, ImageSize, equal_rates
 from embodied_rm.errors import DataError
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode
@@ -17,23 +18,47 @@ def convert_dataset(
     target_path: Path,
     reporter: Reporter,
     *,
-    size: tuple[int, int] | None = None,
+    size: ImageSize | None = None,
     robot_type: str = "unknown",
 ) -> list[DataIssue]:
     """Write the episodes of a source, resized to (height, width) unless None, as a new dataset.
 
-    Return one issue per excluded episode: it cannot be read, or does not fit the first one. Raise `DataError` if no
-    episode is left, or `target_path` exists.
+    Its image size and frame rate are those of most episodes. Return one issue per excluded episode: it cannot be read,
+    or does not fit. Raise `DataError` if no episode is left, or `target_path` exists.
     """
-    issues = []
+    issues: list[DataIssue] = []
     with DatasetWriter(target_path, robot_type=robot_type) as writer:
+        common_size, common_rate = size or most_common_size(source), most_common_rate(source)
         for index in reporter.track(range(len(source)), "convert"):
-            name = source.meta[index].name
+            name, rate = source.meta[index].name, source.frame_rate(index)
             try:
-                writer.add(crop_to_even(source.episode(index, size=size), source.views))
+                if size is None and (own_size := source.image_size(index)) != common_size:
+                    raise DataError(f"{name}: {describe_size_mismatch(own_size, common_size)}")
+                if not equal_rates(rate, common_rate):
+                    raise DataError(f"{name}: has {rate:.4g} frames per second, most episodes have {common_rate:.4g}")
+                episode = replace(source.episode(index, size=size), fps=common_rate)
+                writer.add(crop_to_even(episode, source.views))
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,)))
     return issues
+
+
+def most_common_size(source: EpisodeSource) -> ImageSize:
+    """Return the image size (height, width) that most episodes have."""
+    return Counter(map(source.image_size, range(len(source)))).most_common(1)[0][0]
+
+
+def most_common_rate(source: EpisodeSource) -> float:
+    """Return the frame rate (Hz) that most episodes have, as far as `equal_rates` tells."""
+    counts = Counter(map(source.frame_rate, range(len(source))))
+    return max(counts, key=lambda rate: sum(counts[other] for other in counts if equal_rates(other, rate)))
+
+
+def describe_size_mismatch(size: ImageSize, common_size: ImageSize) -> str:
+    """Return the issue of an episode whose images have another size (height, width) than most."""
+    (height, width), (common_height, common_width) = size, common_size
+    common = f"most episodes {common_height}x{common_width}: image_size=[{common_height},{common_width}] resizes all"
+    return f"its images have {height}x{width} pixels (height x width), those of {common}"
 
 
 def crop_to_even(episode: Episode, views: Sequence[str]) -> Episode:

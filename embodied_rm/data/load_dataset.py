@@ -10,7 +10,7 @@ from embodied_rm.data.issues import MAX_LISTED_ISSUES, DataIssue, affected_episo
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
-from embodied_rm.run_folder import Reporter
+from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode
 
 
@@ -33,6 +33,11 @@ def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: in
             f"and {len(issues) - max_lines} more issues; {len(affected_episodes(issues))} episodes are left out in "
             "total: embodied-rm inspect lists all of them"
         )
+
+
+def write_issues(run: RunFolder, issues: Sequence[DataIssue]) -> None:
+    """Write all issues into the run folder, as issues.json."""
+    run.write_json("issues.json", {"issues": [{**vars(issue), "file": str(issue.file)} for issue in issues]})
 
 
 def read_valid_episodes(

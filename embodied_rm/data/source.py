@@ -18,6 +18,9 @@ ImageSize = tuple[int, int]
 MAX_NAME_CHARS = 200
 """Maximum length of an episode name; files are named after episodes."""
 
+MAX_RATE_DEVIATION = 0.01
+"""Share by which frame rates that count as one may differ."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeMeta:
@@ -141,6 +144,11 @@ def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> t
     if not common:
         raise DataError(f"{name} and the other recordings have no view in common; it has {', '.join(first)}")
     return common
+
+
+def equal_rates(rate: float, other: float) -> bool:
+    """Return whether two frame rates (Hz) count as one: containers round times, and cameras have own clocks."""
+    return abs(rate - other) <= MAX_RATE_DEVIATION * other
 
 
 def find_index(source: EpisodeSource, episode_index: int) -> int:

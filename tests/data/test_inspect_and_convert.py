@@ -19,8 +19,6 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.video.files import write_video
-from embodied_rm.errors import DataError
 from embodied_rm.run_folder import NullReporter
 
 
@@ -63,19 +61,6 @@ def test_every_layout_converts_to_lerobot_v30(tmp_path, layout):
         assert np.array_equal(after.action, before.action) and after.subtasks == before.subtasks
         for view, frames in before.views.items():
             assert psnr(after.views[view], frames) > 38 and read_numbers(after.views[view]) == read_numbers(frames)
-
-
-def test_mismatched_episode_is_excluded_by_name(tmp_path):
-    for name, size in (("a", (48, 64)), ("b", (24, 32)), ("c", (48, 64))):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        write_video(tmp_path / "in" / name / "top.mp4", paint_frames(range(8), *size), 10)
-    source = open_dataset(tmp_path / "in", "go")
-    (issue,) = convert_dataset(source, tmp_path / "out", NullReporter())
-    assert issue.episodes == ("b",) and "views is" in str(issue)
-    assert [meta.name for meta in LeRobotDataset(tmp_path / "out").meta] == ["a", "c"]
-    assert convert_dataset(source, tmp_path / "small", NullReporter(), size=(24, 32)) == []
-    with pytest.raises(DataError, match="already exists"):
-        convert_dataset(source, tmp_path / "out", NullReporter())
 
 
 def test_odd_image_sizes_are_cropped(tmp_path):

@@ -10,7 +10,7 @@ from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.data.load_dataset import load_dataset, report_issues
+from embodied_rm.data.load_dataset import load_dataset, report_issues, write_issues
 from embodied_rm.errors import UserError
 from embodied_rm.run_folder import Reporter, RunFolder
 
@@ -39,7 +39,8 @@ def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
     size = None if config.image_size is None else (config.image_size[0], config.image_size[1])
     target = run.path / DATASET_DIR
     issues = convert_dataset(source, target, reporter, size=size, robot_type=config.robot_type)
-    report_issues(issues, reporter)
+    report_issues(issues, reporter, max_lines=None)
+    write_issues(run, [*source.issues, *issues])
     converted = LeRobotDataset(target)
     skipped = [*affected_episodes(source.issues), *affected_episodes(issues)]
     metrics = {

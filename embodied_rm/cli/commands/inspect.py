@@ -14,8 +14,8 @@ from embodied_rm.command import Command
 from embodied_rm.data.block_reader import validate_episode
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.feature_map import FeatureMap
-from embodied_rm.data.issues import DataIssue, affected_episodes
-from embodied_rm.data.load_dataset import report_issues
+from embodied_rm.data.issues import DataIssue, affected_episodes, list_names
+from embodied_rm.data.load_dataset import report_issues, write_issues
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import CheckFailedError, DataError
@@ -49,7 +49,7 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     report_issues(issues, reporter, max_lines=None)
     counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
-    run.write_json("issues.json", {"issues": [{**vars(issue), "file": str(issue.file)} for issue in issues]})
+    write_issues(run, issues)
     run.write_json("metrics.json", {"inspect": counts})
     report = make_report(config, source, issues, counts, reporter)
     write_report(run.file_path("report.html"), report)
@@ -62,15 +62,17 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
 def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[str, Any]:
     """Count what a dataset holds, without the episodes that have issues."""
     invalid_names = set(affected_episodes(issues))
-    valid_episodes = [meta for meta in source.meta if meta.name not in invalid_names]
+    valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
+    valid_episodes = [source.meta[row] for row in valid_rows]
     success_counts = Counter(meta.success for meta in valid_episodes)
-    height, width = source.image_size(0)
+    sizes = Counter("{}x{}".format(*source.image_size(row)) for row in valid_rows)
+    rates = Counter(f"{source.frame_rate(row):g}" for row in valid_rows)
     return {
         "episodes": len(valid_episodes),
         "frames": sum(meta.length for meta in valid_episodes),
         "views": list(source.views),
-        "image_size": f"{height}x{width}",
-        "fps": source.fps,
+        "image_size": list_counts(sizes),
+        "fps": list_counts(rates) if len(rates) != 1 else source.frame_rate(valid_rows[0]),
         "instructions": len({meta.instruction for meta in valid_episodes}),
         "annotated": sum(bool(meta.subtasks) for meta in valid_episodes),
         "successes": success_counts[True],
@@ -78,6 +80,13 @@ def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[s
         "issues": len(issues),
         "episodes_with_issues": len(invalid_names),
     }
+
+
+def list_counts(counts: Counter[str]) -> str:
+    """Return the values, the most frequent first, with their numbers of episodes if there are several."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return list_names([f"{value} ({count} episode{'s' * (count > 1)})" for value, count in counts.most_common()])
 
 
 def make_report(

@@ -33,11 +33,20 @@ class VideoDecoder(SubprocessWorker):
     script = Path(__file__).parents[1] / "workers" / "decode.py"
     description = "video decoder"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_probe: tuple[tuple[object, ...], VideoInfo] | None = None
+        """Version and properties of a file; the episodes of a dataset share long files."""
+
     def probe(self, path: Path) -> VideoInfo:
         """Count the stored frames, and decode the first and the last one."""
-        _, reply = self.request(path, "probe", format=check_video(path))
-        timestamps = np.array(reply["pts"], np.float64)
-        return VideoInfo(timestamps=timestamps, fps=reply["fps"], height=reply["height"], width=reply["width"])
+        container, status = check_video(path), path.stat()
+        version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._last_probe is None or self._last_probe[0] != version:
+            _, reply = self.request(path, "probe", format=container)
+            fields = {name: reply[name] for name in ("fps", "height", "width")}
+            self._last_probe = version, VideoInfo(timestamps=np.array(reply["pts"], np.float64), **fields)
+        return self._last_probe[1]
 
     def read(self, path: Path, timestamps: npt.ArrayLike, fps: float, size: tuple[int, int] | None = None) -> Frames:
         """Read the frames within half a frame of some times [T] (s, any order), as uint8 [T, H, W, 3].
