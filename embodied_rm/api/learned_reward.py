@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, overload
 
 import gymnasium as gym
@@ -19,6 +20,13 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
 
 Instruction = str | Sequence[str] | Callable[[Any], Any]
+
+INTEGRATIONS = {
+    "rsl_rl.VecEnv": "RslRlLearnedReward",
+    "stable_baselines3.VecEnv": "LearnedRewardVecEnv",
+    "torchrl.EnvBase": "wrap_env",
+}
+"""Library and environment class -> name of the wrapper in the module `client.integrations` of this library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +58,16 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     success_source: str = "environment",
     autoreset_mode: str | AutoresetMode | None = None,
     **shaping: Any,
-) -> VectorLearnedReward | TorchLearnedReward | SingleLearnedReward:
+) -> Any:
     """Wrap an environment, or a vector of them, so that its reward is a reward model's.
 
     The reward is the environment's own, or the model's success, plus progress as a potential (Ng et al., 1999). Infos
     hold `potential`, `next_potential`, `predicted_success` and, of a vector, `valid_transition`.
 
     Args:
-        env: A `gymnasium.Env`, a `VectorEnv` of any autoreset mode, or a class with `num_envs` that steps environments
-            with tensors, as those of Isaac Lab, mjlab and ManiSkill. Tensors stay on their device.
+        env: A `gymnasium.Env`, a `VectorEnv` of any autoreset mode, a class with `num_envs` that steps environments
+            with tensors, as those of Isaac Lab, mjlab and ManiSkill, or an environment of Stable-Baselines3, torchrl
+            or rsl-rl. Tensors stay on their device.
         model: A reward model, for example of `load_reward_model`.
         instruction: One for all environments, one per environment, or a function of the environment that is called at
             every reset.
@@ -75,7 +84,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
             success_patience, success_reward.
 
     Returns:
-        The wrapped environment.
+        The wrapped environment, of the same library.
 
     Raises:
         UserError: When nothing draws the environment.
@@ -88,6 +97,11 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         if get_final_frames is None and get_frames is frames_from_render_views:
             get_final_frames = final_frames_from_infos
     options: dict[str, Any] = {"get_frames": get_frames, "success_source": success_source}
+    wrap_env = find_integration(env)
+    if wrap_env is not None:
+        given = {"get_final_frames": get_final_frames, "autoreset_mode": autoreset_mode}
+        options |= {name: value for name, value in given.items() if value is not None}
+        return wrap_env(env, client, config, instructions=instruction, **options)
     if is_single(env):
         if not (isinstance(instruction, str) or callable(instruction)):
             raise UserError(f"one environment takes one instruction, got {instruction!r}")
@@ -101,6 +115,16 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
     wrapped.reward_spec = spec  # type: ignore[attr-defined]
     return wrapped
+
+
+def find_integration(env: Any) -> Callable[..., Any] | None:
+    """Return the wrapper for environments of a library with classes of its own; None for all others."""
+    for base in type(env).__mro__:
+        library = base.__module__.split(".")[0]
+        wrapper = INTEGRATIONS.get(f"{library}.{base.__name__}")
+        if wrapper is not None:
+            return getattr(import_module(f"embodied_rm.client.integrations.{library}"), wrapper)
+    return None
 
 
 def is_single(env: Any) -> bool:

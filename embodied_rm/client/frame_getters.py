@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Optional
 
 import gymnasium as gym
 import numpy as np
@@ -39,11 +39,12 @@ def frames_from_render(view: str = "front") -> FrameGetter:
     return get_frames
 
 
-def frames_from_observation(**views: str) -> ObservationFrames:
-    """Return a getter of frames from dictionary observations, also of those before a reset.
+def frames_from_observation(**views: Optional[str]) -> ObservationFrames:
+    """Return a getter of frames from observations, also from those before a reset.
 
     `frames_from_observation(front="pixels")` reads the view `front` from `observation["pixels"]` [N, H, W, 3]; a slash
-    separates the keys of nested dictionaries, as in `wrist="sensor_data/hand_camera/rgb"`.
+    separates the keys of nested dictionaries, as in `wrist="sensor_data/hand_camera/rgb"`. With `front=None`, the
+    observation itself is the image.
     """
     return ObservationFrames(views)
 
@@ -51,8 +52,8 @@ def frames_from_observation(**views: str) -> ObservationFrames:
 class ObservationFrames:
     """A `FrameGetter` that reads observations; its method `final_frames` is the `FinalFrameGetter`."""
 
-    def __init__(self, views: Mapping[str, str]) -> None:
-        """`views`: view name -> key of the observation."""
+    def __init__(self, views: Mapping[str, Optional[str]]) -> None:
+        """`views`: view name -> key of the observation; None: the observation itself."""
         self.views = dict(views)
 
     def __call__(self, env: Any, observation: Any, rows: RowIndices) -> Frames:
@@ -86,8 +87,13 @@ def is_row_per_object(observations: Any) -> bool:
     return isinstance(observations, (list, tuple)) or getattr(observations, "dtype", None) == np.dtype(object)
 
 
-def find_entry(observation: Any, key: str) -> Any:
-    """Return the entry of a dictionary observation; `ValueError` that names the entries if there is none."""
+def find_entry(observation: Any, key: Optional[str]) -> Any:
+    """Return the entry of a dictionary observation, or the observation itself for None.
+
+    Raises `ValueError` that names the entries if there is none of that key.
+    """
+    if key is None:
+        return observation
     entry = observation
     for part in [key] if isinstance(observation, Mapping) and key in observation else key.split("/"):
         if not isinstance(entry, Mapping) or part not in entry:

@@ -14,7 +14,7 @@ from .autoreset import check_no_single_autoreset
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
 from .reward_client import RewardClient
-from .vector_reward import Instructions, StepResult, VectorReward, step_infos
+from .vector_reward import Instructions, StepResult, VectorReward, check_model_ends, step_infos
 from .wire import Frames
 
 SINGLE_ROW = np.zeros(1, np.int64)
@@ -70,6 +70,7 @@ class LearnedReward(VectorWrapper):
             get_final_frames=get_final_frames,
             autoreset_mode=autoreset_mode,
         )
+        check_model_ends(self._reward.autoreset_mode, success_source)
         self.scorer = self._reward.scorer
 
     def reset(self, *, seed: Any = None, options: Optional[dict[str, Any]] = None) -> Any:
@@ -99,9 +100,10 @@ class TorchLearnedReward:
 
     def __init__(self, env: Any, client: RewardClient, shaping: ShapingConfig, **options: Any) -> None:
         """Wrap an environment; the arguments are those of `LearnedReward`."""
-        defaults = {"success_source": ENV_SUCCESS, "get_final_frames": None, "autoreset_mode": None}
+        options = {"success_source": ENV_SUCCESS, "get_final_frames": None, "autoreset_mode": None, **options}
         self.env = env
-        self._reward = VectorReward(env, client, shaping, **{**defaults, **options})
+        self._reward = VectorReward(env, client, shaping, **options)
+        check_model_ends(self._reward.autoreset_mode, options["success_source"])
         self.scorer = self._reward.scorer
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:

@@ -45,7 +45,8 @@ class VectorReward:
 
     Terminal states are scored at their own frames, never at those after the reset. If the environment resets a row
     within the step that ends it (`SAME_STEP`), these are the frames of `get_final_frames`. If the next step resets the
-    row (`NEXT_STEP`), that step has reward 0.
+    row (`NEXT_STEP`), that step has reward 0. With `success_source="model"`, the caller resets the rows that only the
+    model ended.
 
     The infos have, for all N rows: `potential`, `next_potential`, `predicted_success` (success according to the model)
     and `valid_transition` (False if the step was a reset).
@@ -68,7 +69,7 @@ class VectorReward:
         self._is_declared_by_user = autoreset_mode is not None
         if get_final_frames is None and isinstance(get_frames, ObservationFrames):
             get_final_frames = get_frames.final_frames
-        check_ends(self.autoreset_mode, success_source, get_final_frames)
+        check_final_frames(self.autoreset_mode, get_final_frames)
         self._env, self.num_envs = env, read_num_envs(env)
         self.scorer = EpisodeScorer(client, self.num_envs, shaping, success_source)
         self._get_frames, self._get_final_frames = get_frames, get_final_frames
@@ -144,18 +145,22 @@ class VectorReward:
         return {name: merge_rows(ended_rows, final_frames[name], next_frames[name]) for name in next_frames}
 
 
-def check_ends(mode: AutoresetMode, success_source: str, get_final_frames: Optional[FinalFrameGetter]) -> None:
-    """Raise `ValueError` if episodes cannot end by the model, or the frames before a reset are unknown."""
+def check_final_frames(mode: AutoresetMode, get_final_frames: Optional[FinalFrameGetter]) -> None:
+    """Raise `ValueError` if the frames before a reset are unknown."""
+    if mode is AutoresetMode.SAME_STEP and get_final_frames is None:
+        raise ValueError(
+            "this environment resets an ended row within the step (SAME_STEP), so its frames after the step are "
+            "those of the next episode: pass get_final_frames=..., which returns the frames before the reset"
+        )
+
+
+def check_model_ends(mode: AutoresetMode, success_source: str) -> None:
+    """Raise `ValueError` if the model ends episodes that nothing resets."""
     if success_source == MODEL_SUCCESS and mode is not AutoresetMode.DISABLED:
         raise ValueError(
             f"success_source={MODEL_SUCCESS} ends episodes, and this environment resets them itself "
             f"({mode}): make it with autoreset_mode DISABLED, and reset the rows that end by "
             "options={'reset_mask': ...}"
-        )
-    if mode is AutoresetMode.SAME_STEP and get_final_frames is None:
-        raise ValueError(
-            "this environment resets an ended row within the step (SAME_STEP), so its frames after the step are "
-            "those of the next episode: pass get_final_frames=..., which returns the frames before the reset"
         )
 
 
