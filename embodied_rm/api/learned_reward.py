@@ -44,9 +44,7 @@ def LearnedReward(
     env: VectorEnv, model: DescribedRewardModel, *, instruction: Instruction, **options: Any
 ) -> VectorLearnedReward: ...
 @overload
-def LearnedReward(
-    env: Any, model: DescribedRewardModel, *, instruction: Instruction, **options: Any
-) -> VectorLearnedReward | TorchLearnedReward | SingleLearnedReward: ...
+def LearnedReward(env: Any, model: DescribedRewardModel, *, instruction: Instruction, **options: Any) -> Any: ...
 def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it returns
     env: Any,
     model: DescribedRewardModel,
