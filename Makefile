@@ -1,11 +1,14 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test docs bench clean
+.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
+# The first Python that is new enough for lerobot 0.6.
+PYTHON312 ?= $(shell for python in python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null && echo "$$python" && break; done)
 # A package index with CPU builds of torch, if the default one has CUDA builds only.
 TORCH_INDEX ?=
 # A folder with the recordings episode_001 (annotated) and episode_002.
@@ -153,6 +156,18 @@ lerobot: install  ## exchange datasets with the lerobot package, in separate vir
 	done
 	$(BIN)/python benchmarks/lerobot_exchange.py --v30-python .venv-lerobot/0.4.4/bin/python \
 		--v21-python .venv-lerobot/0.3.3/bin/python
+
+test-lerobot: install  ## the plugins for the lerobot package and a day with them, in separate virtual environments (twelve gigabytes)
+	@if [ -z "$(PYTHON312)" ]; then echo "error: lerobot 0.6 needs Python >= 3.12; install one or pass PYTHON312=/path/to/python" >&2; exit 2; fi
+	test -x .venv-lerobot/0.4.4/bin/python || $(PYTHON) -m venv .venv-lerobot/0.4.4
+	test -x .venv-lerobot/0.6.1/bin/python || $(PYTHON312) -m venv .venv-lerobot/0.6.1
+	for version in 0.4.4 0.6.1; do set -e; \
+		install=".venv-lerobot/$$version/bin/python -m pip install --quiet"; \
+		$$install "lerobot[evaluation,smolvla,training]==$$version" 'mujoco>=3.17,!=4.0.0,<5' open_clip_torch scipy pytest; \
+		$$install --no-deps -e .; \
+	done
+	.venv-lerobot/0.4.4/bin/python -m pytest tests_lerobot/test_day.py tests_lerobot/test_environment.py
+	.venv-lerobot/0.6.1/bin/python -m pytest tests_lerobot
 
 install: .venv/installed  ## only create .venv with the pinned packages
 
