@@ -18,7 +18,11 @@ from embodied_rm.score.write_scores import TABLE_FILE
 from embodied_rm.types import equal_runs
 
 RABC_FILE, SIGNALS_FILE = "sarm_progress.parquet", "frame_signals.parquet"
-"""Files in the dataset: that of LeRobot's RA-BC weights, and its `lerobot.frame_signals` in version 1."""
+"""Files in the dataset: that of LeRobot's RA-BC weights, and one in the format `lerobot.frame_signals`, version 1.
+
+LeRobot reads the first from release 0.4.3 on. The second is a draft, LeRobot's pull request 4554, whose later revisions
+have other keys and another folder; no release up to 0.6.1 reads it.
+"""
 INDEX_COLUMNS = ("index", "episode_index", "frame_index")
 RABC_COLUMNS = (*INDEX_COLUMNS, "progress_sparse", "progress_dense")
 """LeRobot recognizes the file by these columns alone."""

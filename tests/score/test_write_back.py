@@ -38,7 +38,11 @@ def test_the_files_are_those_that_lerobot_reads(dataset: Path) -> None:
     assert score(dataset, "write_back=true", "episode_indices=[2,0]") == 0
     rabc = pq.read_table(dataset / "sarm_progress.parquet")
     assert rabc.column_names == ["index", "episode_index", "frame_index", "progress_sparse", "progress_dense"]
+    assert rabc.schema.types == [pa.int64(), pa.int64(), pa.int64(), pa.float32(), pa.float32()]
+    assert rabc.schema.metadata[b"reward_model_path"] == b"tabletop"
     assert rabc["index"].to_pylist() == [*range(8), *range(17, 27)], "counted over all episodes of the dataset"
+    assert rabc["frame_index"].to_pylist() == [*range(8), *range(10)]
+    assert rabc["progress_sparse"] == rabc["progress_dense"], "RA-BC reads the first one unless told otherwise"
     assert rabc["episode_index"].to_pylist() == [0] * 8 + [2] * 10
     run = pq.read_table(dataset.parent / "run" / "progress.parquet").sort_by("index")
     assert rabc["progress_dense"].to_pylist() == run["progress_dense"].to_pylist()

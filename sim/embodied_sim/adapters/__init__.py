@@ -1,5 +1,5 @@
-"""Adapters for reinforcement learning libraries, one per file; each needs its library.
+"""Adapters for other libraries; each needs its library.
 
-They accept any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset and dense `final_obs`, such as `TabletopVecEnv`
-or a wrapper with a learned reward.
+Those of rsl-rl and Stable-Baselines3 accept any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset and dense
+`final_obs`, such as `TabletopVecEnv` or a wrapper with a learned reward. `lerobot` is a plugin for LeRobot.
 """
