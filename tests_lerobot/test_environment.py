@@ -7,7 +7,7 @@ import pytest
 import torch
 from lerobot.configs.parser import load_plugin
 from lerobot.envs.configs import EnvConfig
-from lerobot.envs.factory import make_env, make_env_config
+from lerobot.envs.factory import make_env
 from lerobot.envs.utils import env_to_policy_features, preprocess_observation
 from lerobot.processor import PolicyProcessorPipeline
 from lerobot.scripts.lerobot_eval import rollout
@@ -75,9 +75,11 @@ def test_a_rollout_counts_successes_and_gets_the_instructions() -> None:
     envs.close()
 
 
-def test_an_unknown_task_is_named_with_the_nearest_one() -> None:
+def test_wrong_settings_are_named_with_the_choices() -> None:
     with pytest.raises(SimError, match=r"unknown task 'lift_cub'\. Did you mean 'lift_cube'"):
         env_config(task="lift_cub")
-    assert "embodied_sim" in EnvConfig.get_known_choices()
-    with pytest.raises(TypeError):
-        make_env_config("embodied_sim", episode_length=10)
+    with pytest.raises(SimError, match="unknown view 'top'"):
+        env_config(views=["top"])
+    with pytest.raises(SimError, match="unknown obs_type 'state'"):
+        env_config(obs_type="state")
+    assert "observation.state" not in env_to_policy_features(env_config(obs_type="pixels"))

@@ -42,7 +42,7 @@ def test_the_files_are_those_that_lerobot_reads(dataset: Path) -> None:
     assert rabc.schema.metadata[b"reward_model_path"] == b"tabletop"
     assert rabc["index"].to_pylist() == [*range(8), *range(17, 27)], "counted over all episodes of the dataset"
     assert rabc["frame_index"].to_pylist() == [*range(8), *range(10)]
-    assert rabc["progress_sparse"] == rabc["progress_dense"], "RA-BC reads the first one unless told otherwise"
+    assert rabc["progress_sparse"] == rabc["progress_dense"], "RA-BC reads the first one by default"
     assert rabc["episode_index"].to_pylist() == [0] * 8 + [2] * 10
     run = pq.read_table(dataset.parent / "run" / "progress.parquet").sort_by("index")
     assert rabc["progress_dense"].to_pylist() == run["progress_dense"].to_pylist()
