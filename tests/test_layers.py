@@ -51,7 +51,7 @@ ARROWS = {
     | {"checkpoint_io", "client", "report", "ray_cluster"},
     "client": set(),
     "report": BASIC | {"run_folder", "data"},
-    "lerobot": BASIC | {"api", "data", "models.reward_model", "models.subgoals", "rewards"},
+    "lerobot": BASIC | {"api", "data", "models.encoders", "models.reward_model", "models.subgoals", "rewards"},
     "annotate": BASIC | {"data", "labels", "report"},
     "audit": BASIC
     | {

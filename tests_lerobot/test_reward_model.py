@@ -81,8 +81,18 @@ def test_images_are_renamed_to_the_views_of_the_model(episodes) -> None:
         model.compute_reward({"observation.images.top": episodes[0][FRONT], "task": ["lift the red cube"]})
     with pytest.raises(UserError, match=r"and task, got observation\.state"):
         model.compute_reward({"observation.state": torch.zeros(1, 7)})
+    with pytest.raises(UserError, match=r"same episodes, got front \[1, 3, 8, 8\], wrist \[2, 3, 8, 8\]"):
+        model.compute_reward({FRONT: torch.zeros(1, 3, 8, 8), WRIST: torch.zeros(2, 3, 8, 8), "task": ["lift"]})
     with pytest.raises(UserError, match=r"must be \[B, 3, H, W\]"):
         model.compute_reward({FRONT: torch.zeros(1, 64, 64, 3), "task": ["lift the red cube"]})
+
+
+def test_cameras_of_other_sizes_and_padding_masks_are_fine(config, episodes, scores) -> None:
+    model, clip = make_reward_model(config), episodes[0]
+    large = torch.nn.functional.interpolate(clip[WRIST][0], size=(96, 128), mode="bilinear")[None]
+    masks = {f"{key}_is_pad": torch.zeros(clip[FRONT].shape[:2], dtype=torch.bool) for key in (FRONT, WRIST)}
+    reward = model.compute_reward({**clip, **masks, WRIST: large, "observation.images.top": clip[FRONT][:, :1]})
+    assert reward.item() == pytest.approx(scores[0][-1], abs=0.1), "the view top is unknown to the model"
 
 
 def test_a_saved_model_is_loaded_by_lerobot_and_by_us(config, episodes, tmp_path) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from lerobot.configs.rewards import RewardModelConfig
 from lerobot.rewards.pretrained import PreTrainedRewardModel
+from lerobot.utils.constants import OBS_IMAGE, OBS_IMAGES
 from torch import Tensor
 
 from embodied_rm.api.local_client import to_views
@@ -16,12 +19,14 @@ from embodied_rm.api.sources import load_reward_model
 from embodied_rm.data.lerobot.format import view_name
 from embodied_rm.errors import UserError
 from embodied_rm.lerobot.configuration_embodied_rm import EmbodiedRMConfig
+from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.reward_model import RewardState, first_outputs
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.types import RewardOutput, Views
 
-IMAGE_PREFIX, TASK_KEY = "observation.image", "task"
+TASK_KEY = "task"
+CLIP_DIMENSIONS = 5  # of [B, T, C, H, W]
 
 
 class EmbodiedRMRewardModel(PreTrainedRewardModel):
@@ -52,7 +57,6 @@ class EmbodiedRMRewardModel(PreTrainedRewardModel):
         super().__init__(config)
         self.reward_model = load_reward_model(checkpoint)
         self.net = self.reward_model.model  # an attribute of its own, so that `to` moves its parameters
-        self._accepts_tensors = self.reward_model.capabilities.accepts_tensors
         rule = RewardConfig.success_threshold, RewardConfig.success_patience
         self._follower = SubgoalRewardModel(self.reward_model, *rule)
         self.reset()
@@ -89,17 +93,21 @@ class EmbodiedRMRewardModel(PreTrainedRewardModel):
 
         Raises:
             UserError: The batch has no view that the model knows, no instructions, another number of episodes than
-                those that run, or images of other shapes.
+                those that run, images of other shapes, or views that differ in their number.
         """
-        images = {view_name(key): value for key, value in batch.items() if key.startswith(IMAGE_PREFIX)}
+        images = {view_name(key): value for key, value in batch.items() if is_image(key)}
         if not images or TASK_KEY not in batch:
             raise UserError(f"a batch needs observation.images.<view> and task, got {', '.join(batch)}")
-        views = self.reward_model.input_spec.select_views(images, "the batch")
-        clips: dict[str, Any] = {view: to_clips(images[view], view) for view in views}
-        is_clip = images[views[0]].ndim == 5
+        spec = self.reward_model.input_spec
+        images = {view: images[view] for view in spec.select_views(images, "the batch")}
+        clips = {view: to_clips(view, value, spec.image_size) for view, value in images.items()}
+        if len({value.shape[:-3] for value in images.values()}) != 1:
+            shapes = ", ".join(f"{view} {list(value.shape)}" for view, value in images.items())
+            raise UserError(f"all views must show the same frames of the same episodes, got {shapes}")
+        is_clip = next(iter(images.values())).ndim == CLIP_DIMENSIONS
         state = None if is_clip else self._state
-        for t in range(clips[views[0]].shape[1]):
-            frames = to_views({view: clip[:, t] for view, clip in clips.items()}, self._accepts_tensors)
+        for t in range(next(iter(clips.values())).shape[1]):
+            frames = to_views({view: clip[:, t] for view, clip in clips.items()}, accepts_tensors=False)
             output, state = self._score(state, frames, batch[TASK_KEY])
         if not is_clip:
             self._state = state
@@ -114,12 +122,22 @@ class EmbodiedRMRewardModel(PreTrainedRewardModel):
         return first_outputs(self._follower, state), state
 
 
-def to_clips(images: Tensor, view: str) -> Tensor:
-    """Return images [B, C, H, W] or [B, T, C, H, W], uint8 or float in [0, 1], as uint8 [B, T, H, W, 3]."""
-    if images.ndim not in (4, 5) or images.shape[-3] != 3:
+def is_image(key: str) -> bool:
+    """Return whether a key of a batch holds images; those of padding masks end in `_is_pad`."""
+    return (key == OBS_IMAGE or key.startswith(f"{OBS_IMAGES}.")) and not key.endswith("_is_pad")
+
+
+def to_clips(view: str, images: Tensor, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
+    """Return images of a view as uint8 [B, T, H, W, 3], resized to a size unless it is None.
+
+    They are [B, C, H, W] or [B, T, C, H, W], uint8 or float in [0, 1]; `UserError` for another shape.
+    """
+    if images.ndim not in (CLIP_DIMENSIONS - 1, CLIP_DIMENSIONS) or images.shape[-3] != 3:
         shape = list(images.shape)
         raise UserError(f"images of view {view!r} must be [B, 3, H, W] or [B, T, 3, H, W], got {shape}")
     if images.is_floating_point():
         images = (images * 255).round().clamp(0, 255).byte()
-    clips = images if images.ndim == 5 else images[:, None]
-    return clips.movedim(-3, -1)
+    clips = images if images.ndim == CLIP_DIMENSIONS else images[:, None]
+    frames = clips.movedim(-3, -1).flatten(0, 1).cpu().numpy()
+    frames = frames if size is None else resize_frames(frames, size)
+    return frames.reshape(*clips.shape[:2], *frames.shape[1:])
