@@ -1,7 +1,8 @@
 """The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -50,12 +51,12 @@ class BaseDataset(ABC):
         assert size is not None
         return size
 
-    def _read(self, index: int, view: str, frame_indices: IntArray, size: ImageSize | None) -> Frames:
-        """Read frames of one view in its orientation."""
-        orientation = self._orientation(index, view)
+    def _frame_reader(self, index: int, view: str) -> Callable[[IntArray, ImageSize | None], Frames]:
+        """Return how frames of one view are read in its orientation: (frame indices, size) -> uint8 [T, H, W, 3]."""
+        read, orientation = partial(self._read_view, index, view), self._orientation(index, view)
         if orientation == STORED:
-            return self._read_view(index, view, frame_indices, size)
-        return turn(self._read_view(index, view, frame_indices, stored_size(size, orientation)), orientation)
+            return read
+        return lambda frame_indices, size: turn(read(frame_indices, stored_size(size, orientation)), orientation)
 
     def __len__(self) -> int:
         return len(self.meta)
@@ -71,7 +72,7 @@ class BaseDataset(ABC):
 
     def read_frames(self, index: int, start: int, stop: int, *, views: Sequence[str], size: ImageSize | None) -> Views:
         names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
-        frames = [self._read(index, view, frame_indices, size) for view in names]
+        frames = [self._frame_reader(index, view)(frame_indices, size) for view in names]
         return Views(names=names, frames=np.stack(frames, axis=1))
 
     def episode(
@@ -85,7 +86,7 @@ class BaseDataset(ABC):
             subtasks, columns = resample_subtasks(subtasks, frame_indices), columns.select(frame_indices)
         return Episode(
             name=meta.name,
-            views={view: self._read(index, view, frame_indices, size) for view in names},
+            views={view: self._frame_reader(index, view)(frame_indices, size) for view in names},
             instruction=meta.instruction,
             fps=self.frame_rate(index) / stride,
             subtasks=subtasks,

@@ -1,22 +1,18 @@
 """Read recordings stored as plain videos."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.recordings.recording import Recording, check_subtasks, read_subtasks
 from embodied_rm.data.source import EpisodeMeta, ImageSize, common_views, equal_rates
-from embodied_rm.data.video.decoder import FrameTimes, VideoDecoder, VideoInfo
+from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
-
-MAX_TIME_DEVIATION_S = 0.25  # deviation of a frame from even times up to which a video counts as evenly spaced, s
 
 
 class RecordingDataset(BaseDataset):
@@ -47,7 +43,12 @@ class RecordingDataset(BaseDataset):
                 renamed = _rename_views(recording, feature_map)
                 video_infos = _probe_views(renamed, self._decoder)
                 meta.append(_build_meta(renamed, len(next(iter(video_infos.values())))))
-                all_issues += _time_notes(renamed, video_infos)
+                for view, info in video_infos.items():
+                    if (message := info.describe_gap()) is not None:
+                        note = DataIssue(
+                            file=renamed.videos[view], message=message, episodes=(recording.name,), is_note=True
+                        )
+                        all_issues.append(note)
             except DataError as error:
                 all_issues.append(DataIssue.from_error(error, (recording.name,)))
                 continue
@@ -100,31 +101,6 @@ def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, Video
                 sibling = f"its sibling view {recording.videos[first]} has {expected:g}"
                 raise DataError(f"{recording.videos[other]}: has {actual:g} {quantity}, but {sibling}")
     return infos
-
-
-def _time_notes(recording: Recording, infos: Mapping[str, VideoInfo]) -> list[DataIssue]:
-    """Return a note per view whose frames are spaced unevenly, as after a pause: readers count frames, not seconds."""
-    notes = []
-    for view, info in infos.items():
-        if (gap := find_time_gap(info.timestamps)) is None:
-            continue
-        frame, gap_s, mean_s = gap
-        distances = f"{gap_s:.3g} s apart at frame {frame}, {mean_s:.3g} s on average"
-        message = f"its frames are spaced unevenly ({distances}), and are read as evenly spaced"
-        notes.append(DataIssue(file=recording.videos[view], message=message, episodes=(recording.name,), is_note=True))
-    return notes
-
-
-def find_time_gap(times: FrameTimes) -> tuple[int, float, float] | None:
-    """Return the frame behind the longest gap, and the longest and the mean gap, s; None for even times (s)."""
-    if len(times) < 3:
-        return None
-    gaps = np.diff(times)
-    mean_s = float(gaps.mean())
-    deviations = times - np.linspace(times[0], times[-1], len(times))
-    if np.abs(deviations).max() <= max(MAX_TIME_DEVIATION_S, mean_s):
-        return None
-    return int(gaps.argmax()) + 1, float(gaps.max()), mean_s
 
 
 def _build_meta(recording: Recording, length: int) -> EpisodeMeta:

@@ -14,6 +14,9 @@ from embodied_rm.types import Frames
 FrameTimes = npt.NDArray[np.float64]
 
 
+MAX_TIME_DEVIATION_S = 0.25  # deviation of a frame from even times up to which a video counts as evenly spaced, s
+
+
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
     """Properties of a video file."""
@@ -25,6 +28,21 @@ class VideoInfo:
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def describe_gap(self) -> str | None:
+        """Return a clause about frames that are spaced unevenly, as after a pause: readers count frames, not seconds.
+
+        None: they are spaced evenly.
+        """
+        times = self.timestamps
+        if len(times) < 3:
+            return None
+        gaps = np.diff(times)
+        deviations = times - np.linspace(times[0], times[-1], len(times))
+        if np.abs(deviations).max() <= max(MAX_TIME_DEVIATION_S, mean_s := float(gaps.mean())):
+            return None
+        distances = f"{gaps.max():.3g} s apart at frame {gaps.argmax() + 1}, {mean_s:.3g} s on average"
+        return f"its frames are spaced unevenly ({distances}), and are read as evenly spaced"
 
 
 class VideoDecoder(SubprocessWorker):
