@@ -147,15 +147,21 @@ class ProgressNet(nn.Module):
 
     def with_calibration(
         self,
-        distribution: EmbeddingDistribution,
-        median_ood: float,
+        distribution: EmbeddingDistribution | None,
+        median_ood: float | None,
         interval_scale: float | None = None,
         success_threshold: float | None = None,
     ) -> ProgressNet:
-        """Return a copy that shares the weights and has the given calibration, see `NetConfig`."""
+        """Return a copy that shares the weights and has the given calibration, see `NetConfig`.
+
+        `distribution` None: that of this model and its median are kept.
+        """
         net = copy.copy(self)
         net._modules = {**self._modules, "heads": copy.copy(self.heads)}
-        net.heads._modules = {**self.heads._modules, "distribution": distribution}
+        if distribution is None:
+            median_ood = self.config.median_ood
+        else:
+            net.heads._modules = {**self.heads._modules, "distribution": distribution}
         net.config = replace(
             self.config, median_ood=median_ood, interval_scale=interval_scale, success_threshold=success_threshold
         )

@@ -33,30 +33,39 @@ class CalibrateConfig:
 
 
 def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Score the episodes, fit the calibration, and write the calibrated model into the run folder."""
+    """Score the episodes, fit the calibration, and write the calibrated model into the run folder.
+
+    Raises `DataError` if the episodes permit no part of it; the parts that they do not permit are reported.
+    """
     loaded = load_model_and_data(EvaluationKeys(checkpoint=config.checkpoint), config.data, reporter)
     net, facts = require_progress_net(loaded.model, "calibrate"), loaded.facts
     if isinstance(net, OnnxNet):
         raise UserError("an exported model cannot be changed: calibrate the original checkpoint, then export it")
     episodes = loaded.read_episodes(reporter)
     labeled = [truth.label for truth in ground_truths(episodes)]
-    state_distribution, median_ood = fit_state_distribution(net, episodes, config.data)
+    distribution, median_ood = fit_state_distribution(net, episodes) or (None, None)
     # The interval is fitted on the uncertainty that already grows with the out-of-distribution score.
-    net = net.with_calibration(state_distribution, median_ood)
+    net = net.with_calibration(distribution, median_ood)
     predictions = score_episodes(net, episodes)
-    uncertainty_metrics = uncertainty_table(predictions, labeled)
-    if np.isnan(uncertainty_metrics["interval_coverage"]):
-        raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
-    scale = conformal_scale(*errors_and_uncertainties(predictions, labeled))
+    scale, half_split_coverage = fit_interval(predictions, labeled) or (None, None)
     threshold = fit_success_threshold(predictions, labeled)
-    if threshold is None:
-        reporter.log("no success threshold: it needs frames with the task done and frames without, of known outcome")
-    calibrated_net = net.with_calibration(state_distribution, median_ood, scale, threshold)
-    save_progress_net(run.path / CHECKPOINT_DIR, calibrated_net, facts)
+    missing = {
+        f"out-of-distribution score (needs {MIN_SAMPLES} frames of single-goal episodes in each half)": distribution,
+        "confidence interval (needs the progress of several episodes; an outcome is not enough)": scale,
+        "success threshold (needs frames with the task done and frames without, of known outcome)": threshold,
+    }
+    parts = [part for part, value in missing.items() if value is None]
+    if len(parts) == len(missing):
+        raise DataError(f"{config.data}: permits no calibration: no {', no '.join(parts)}")
+    for part in parts:
+        reporter.log(f"not calibrated: {part}")
+    save_progress_net(
+        run.path / CHECKPOINT_DIR, net.with_calibration(distribution, median_ood, scale, threshold), facts
+    )
     metrics = {
         "interval_scale": scale,
         "success_threshold": threshold,
-        "half_split_coverage": uncertainty_metrics["interval_coverage"],
+        "half_split_coverage": half_split_coverage,
         "median_ood": median_ood,
         "episodes": len(episodes),
     }
@@ -64,13 +73,11 @@ def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"calibrate": metrics})
 
 
-def fit_state_distribution(
-    net: ProgressNet, episodes: Sequence[Episode], data: Path
-) -> tuple[EmbeddingDistribution, float]:
+def fit_state_distribution(net: ProgressNet, episodes: Sequence[Episode]) -> tuple[EmbeddingDistribution, float] | None:
     """Fit the distribution of states on one half of the episodes, and its threshold on the other half.
 
     Also return the median out-of-distribution score of the second half. Episodes with several sub-goals are left out:
-    their annotation does not say which sub-goal is current. Raises `DataError` if there are too few frames.
+    their annotation does not say which sub-goal is current. None: there are too few frames.
     """
     single_goal_episodes = [episode for episode in episodes if len(split_subgoals(episode.instruction)) == 1]
     no_states = torch.zeros(0, net.config.width)
@@ -79,12 +86,18 @@ def fit_state_distribution(
         for half in split_halves(len(single_goal_episodes))
     )
     if min(len(fitted), len(held_out)) < MIN_SAMPLES:
-        raise DataError(
-            f"{data}: two halves of {len(single_goal_episodes)} single-goal episodes have {len(fitted)} and "
-            f"{len(held_out)} frames, and calibration needs {MIN_SAMPLES} in each: record more episodes"
-        )
+        return None
     state_distribution = EmbeddingDistribution.fit(fitted, held_out)
     return state_distribution, float(state_distribution(held_out).median())
+
+
+def fit_interval(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> tuple[float, float] | None:
+    """Return the scale of the confidence interval, and the coverage of one fitted on half of the episodes.
+
+    None: there are too few frames of known progress.
+    """
+    coverage = uncertainty_table(predictions, labels)["interval_coverage"]
+    return None if np.isnan(coverage) else (conformal_scale(*errors_and_uncertainties(predictions, labels)), coverage)
 
 
 def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
