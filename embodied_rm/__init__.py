@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.clip_output import ClipOutput
     from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
     from embodied_rm.api.learned_reward import LearnedReward
+    from embodied_rm.api.local_client import LocalClient
     from embodied_rm.api.policies import clone, refine
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
     from embodied_rm.api.sources import load_reward_model, open_dataset
@@ -40,6 +41,7 @@ EXPORTS = {
     "FeatureMap": "embodied_rm.data.feature_map",
     "HubCheckpoint": "embodied_rm.hub_checkpoint",
     "LearnedReward": "embodied_rm.api.learned_reward",
+    "LocalClient": "embodied_rm.api.local_client",
     "ProgressRewardModel": "embodied_rm.api.progress_reward_model",
     "RewardConfig": "embodied_rm.rewards.reward_config",
     "RewardOutput": "embodied_rm.types",
@@ -66,6 +68,7 @@ __all__ = [
     "FeatureMap",
     "HubCheckpoint",
     "LearnedReward",
+    "LocalClient",
     "ProgressRewardModel",
     "RewardConfig",
     "RewardOutput",

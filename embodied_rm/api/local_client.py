@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from embodied_rm.client.arrays import is_tensor, to_numpy
+from embodied_rm.client.episode_scorer import ShapingConfig
 from embodied_rm.client.wire import Frames, RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardState, first_outputs
@@ -15,13 +16,24 @@ from embodied_rm.types import Views
 
 
 class LocalClient:
-    """What `EpisodeScorer` asks of a client, answered by a model without any request: no HTTP, no copy.
+    """A `RewardClient` without a service: a model of this process answers, without HTTP and without a copy.
 
     Environments are numbered from 0. The state of each episode stays here.
     """
 
-    def __init__(self, model: DescribedRewardModel, success_threshold: float | None, success_patience: int) -> None:
-        """The threshold and the patience decide when a sub-goal is done; see `SubgoalRewardModel`."""
+    def __init__(
+        self,
+        model: DescribedRewardModel,
+        success_threshold: float | None = ShapingConfig.success_threshold,
+        success_patience: int = ShapingConfig.success_patience,
+    ) -> None:
+        """
+        Args:
+            model: A reward model, for example of `load_reward_model`.
+            success_threshold: Success probability in (0, 1] from which a sub-goal of an instruction counts as done.
+                None: as fitted for the model, else 0.5.
+            success_patience: Consecutive such predictions that make the sub-goal done, at least 1.
+        """
         self.model = SubgoalRewardModel(model, success_threshold, success_patience)
         self._capabilities = model.capabilities
         self._state: RewardState | None = None

@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
-from embodied_rm.client.vector_reward import resolve_instructions
+from embodied_rm.client.instructions import resolve_instructions
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs

@@ -31,6 +31,13 @@ def rows_of(value: Any, num_rows: int, name: str) -> Array:
     return array.reshape(num_rows)
 
 
+def row_mask(rows: Any, num_rows: int) -> Array:
+    """Return which rows are named, bool [N], by indices, a slice or a mask; None: all."""
+    mask = np.zeros(num_rows, bool)
+    mask[slice(None) if rows is None else rows if isinstance(rows, slice) else to_numpy(rows)] = True
+    return mask
+
+
 def like(example: Any, values: Array) -> Any:
     """Return values [N] in the shape of the example, and as a tensor on its device if it is one.
 

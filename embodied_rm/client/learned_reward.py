@@ -9,12 +9,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from .arrays import is_tensor, to_numpy
+from .arrays import is_tensor, row_mask, to_numpy
 from .autoreset import check_no_single_autoreset
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
+from .instructions import Instructions
 from .reward_client import RewardClient
-from .vector_reward import Instructions, StepResult, VectorReward, check_model_ends, step_infos
+from .vector_reward import StepResult, VectorReward, check_model_ends, step_infos
 from .wire import Frames
 
 SINGLE_ROW = np.zeros(1, np.int64)
@@ -182,8 +183,7 @@ def read_reset_mask(num_envs: int, options: Mapping[str, Any]) -> Any:
     mask = np.ones(num_envs, bool)
     for name in ROW_ARGUMENTS:
         if options.get(name) is not None:
-            mask[:] = False
-            mask[to_numpy(options[name])] = True
+            mask = row_mask(options[name], num_envs)
     if options.get("reset_mask") is not None:
         mask &= to_numpy(options["reset_mask"]).astype(bool)
     return mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -13,11 +13,9 @@ from .autoreset import check_no_final_observations, read_autoreset_mode, read_nu
 from .episode_reward import BoolArray, EpisodeStep, RowIndices
 from .episode_scorer import MODEL_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter, ObservationFrames, warn_of_overwritten_frames
+from .instructions import Instructions, resolve_instructions
 from .reward_client import RewardClient
 from .wire import Frames
-
-Instructions = Union[str, Sequence[str], Callable[[Any], Sequence[str]]]
-"""One instruction for all rows, one per row, or a function of the environment, called after a reset: one per row."""
 
 
 class StepResult(NamedTuple):
@@ -171,13 +169,3 @@ def step_infos(step: EpisodeStep) -> dict[str, Any]:
         "next_potential": step.transitions.next_potential,
         "predicted_success": step.predicted_success,
     }
-
-
-def resolve_instructions(instructions: Instructions, env: Any, num_envs: int) -> Sequence[str]:
-    """Return the instruction of each row."""
-    if isinstance(instructions, str):
-        return [instructions] * num_envs
-    resolved = instructions(env) if callable(instructions) else instructions
-    if len(resolved) != num_envs:
-        raise ValueError(f"{num_envs} environments need {num_envs} instructions, got {len(resolved)}")
-    return resolved
