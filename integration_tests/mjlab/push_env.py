@@ -58,9 +58,7 @@ def push_env_cfg(num_envs: int, num_steps: int, **options: Any) -> ManagerBasedR
         decimation=4,
         scene=SceneCfg(
             num_envs=num_envs,
-            entities={
-                "box": EntityCfg(spec_fn=make_spec, articulation=EntityArticulationInfoCfg(actuators=actuators))
-            },
+            entities={"box": EntityCfg(spec_fn=make_spec, articulation=EntityArticulationInfoCfg(actuators=actuators))},
             sensors=(CameraSensorCfg(name="above", pos=(0.5, 0, 1.6), width=64, height=64),),
         ),
         observations={"actor": ObservationGroupCfg(terms), "critic": ObservationGroupCfg(terms)},

@@ -1,9 +1,10 @@
-"""A learned reward as a term of mjlab: which pictures it scores, and what it pays. `make test-mjlab` runs these tests."""
+"""A learned reward as a term of mjlab: which pictures it scores, and what it pays. `make test-mjlab` runs this."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def model() -> erm.ProgressRewardModel:
 class RecordingClient(erm.LocalClient):
     """A client in this process that keeps the images it scores, per environment."""
 
-    instances: list[RecordingClient] = []
+    instances: ClassVar[list[RecordingClient]] = []
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -64,7 +65,9 @@ def params(model: Any, **shaping: Any) -> dict[str, Any]:
     }
 
 
-def make_env(*, arrives: bool = True, rewards: Any = None, terminations: Any = None, **options: Any) -> ManagerBasedRlEnv:
+def make_env(
+    *, arrives: bool = True, rewards: Any = None, terminations: Any = None, **options: Any
+) -> ManagerBasedRlEnv:
     cfg = push_env_cfg(ROWS, NUM_STEPS, **{"scale_rewards_by_dt": False, **options})
     cfg.rewards = rewards or {}
     if arrives:
@@ -243,3 +246,66 @@ def test_an_episode_opens_at_what_its_command_has_moved(model: Any) -> None:
     rewards = run(make_env(rewards={"learned": learned}, commands=commands))
     np.testing.assert_allclose(rewards, episodes.rewards(model), atol=1e-6)
     assert not np.array_equal(episodes.images[0][0][0], Episodes().images[0][0][0])
+
+
+def make_success_env(model: Any, **options: Any) -> ManagerBasedRlEnv:
+    """Success of the model ends a row, with half of the model's largest probability as the threshold."""
+    solved = TerminationTermCfg(func=MjlabSuccessTerm, params=params(model, **options))
+    reward = RewardTermCfg(func=success_term_reward, weight=1.0, params={"success_term": "solved"})
+    return make_env(rewards={"learned": reward}, terminations={"solved": solved})
+
+
+def test_success_of_the_model_ends_an_episode_and_pays(model: Any, episodes: Episodes) -> None:
+    images = episodes.images[0][0]
+    scores = model.score(np.stack(images), "push it to the right")
+    threshold = float(scores.success[2])
+    expected = next(t for t in range(1, len(images)) if scores.success[t] >= threshold)
+    env = make_success_env(model, success_threshold=threshold, success_patience=1, success_reward=5.0)
+    env.reset()
+    for t in range(1, expected + 1):
+        _, reward, terminated, truncated, _ = env.step(PUSHES)
+        assert bool(terminated[0]) == (t == expected)
+    assert not truncated[0] and env.termination_manager.get_term("solved")[0]
+    assert reward[0].item() == pytest.approx(5 - scores.progress[expected - 1], abs=1e-6)
+
+
+def test_success_that_is_out_of_reach_leaves_shaping_and_ends_as_they_are(model: Any, episodes: Episodes) -> None:
+    rewards = run(make_success_env(model, success_threshold=1.0, success_patience=STEPS))
+    np.testing.assert_allclose(rewards, episodes.rewards(model), atol=1e-6)
+
+
+def test_success_is_the_last_termination_term_and_no_time_out(model: Any) -> None:
+    solved = TerminationTermCfg(func=MjlabSuccessTerm, params=params(model))
+    env = make_env(terminations={"solved": solved, "late": TerminationTermCfg(func=has_arrived)})
+    env.reset()
+    with pytest.raises(ValueError, match="must be the last termination term, and 'late' follows it"):
+        env.step(PUSHES)
+    with pytest.raises(ValueError, match="leave out time_out=True"):
+        make_env(
+            terminations={"solved": TerminationTermCfg(func=MjlabSuccessTerm, time_out=True, params=params(model))}
+        )
+    reward = RewardTermCfg(func=success_term_reward, weight=1.0, params={"success_term": "arrived"})
+    env = make_env(rewards={"learned": reward})
+    env.reset()
+    with pytest.raises(ValueError, match="'arrived' is not the success of a model"):
+        env.step(PUSHES)
+
+
+def test_what_is_no_camera_is_refused(model: Any) -> None:
+    for name, message in (("box", "'box' is no camera with 'rgb' in its data_types; it has none"), ("side", "above")):
+        learned = RewardTermCfg(func=MjlabRewardTerm, weight=1.0, params={**params(model), "cameras": {"front": name}})
+        with pytest.raises((ValueError, KeyError), match=message):
+            make_env(rewards={"learned": learned})
+
+
+def test_a_step_before_the_first_reset_is_refused(model: Any) -> None:
+    learned = RewardTermCfg(func=MjlabRewardTerm, weight=1.0, params=params(model))
+    with pytest.raises(ValueError, match="stepped that was never reset"):
+        make_env(rewards={"learned": learned}).step(PUSHES)
+
+
+def test_the_configuration_is_written_as_mjlab_writes_it(model: Any, tmp_path: Path) -> None:
+    cfg = push_env_cfg(ROWS, NUM_STEPS)
+    cfg.rewards["learned"] = RewardTermCfg(func=MjlabRewardTerm, weight=1.0, params=params(model))
+    dump_yaml(tmp_path / "env.yaml", asdict(cfg))
+    assert "instruction: push it to the right" in (tmp_path / "env.yaml").read_text()
