@@ -166,8 +166,8 @@ test-lerobot: install  ## the plugins for the lerobot package and a day with the
 		$$install "lerobot[evaluation,smolvla,training]==$$version" 'mujoco>=3.17,!=4.0.0,<5' open_clip_torch scipy pytest; \
 		$$install --no-deps -e .; \
 	done
-	.venv-lerobot/0.4.4/bin/python -m pytest tests_lerobot/test_day.py tests_lerobot/test_environment.py
-	.venv-lerobot/0.6.1/bin/python -m pytest tests_lerobot
+	.venv-lerobot/0.4.4/bin/python -m pytest --confcutdir=tests/integrations/lerobot tests/integrations/lerobot/test_day.py tests/integrations/lerobot/test_environment.py
+	.venv-lerobot/0.6.1/bin/python -m pytest --confcutdir=tests/integrations/lerobot tests/integrations/lerobot
 
 install: .venv/installed  ## only create .venv with the pinned packages
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_smolvlm import IMAGE_SIZE, write_tiny_smolvlm
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 CHUNK_FRAMES, STEPS = 10, 4
 RELEASE_FLAGS = {
     "0.4": ("--use_rabc=true", "--eval_freq=0", "--dataset.video_backend=pyav"),
