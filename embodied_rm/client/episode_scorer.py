@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import episode_handles
 from .episode_handles import EpisodeHandle
-from .episode_reward import BoolArray, EpisodeReward, EpisodeStep, RowIndices
+from .episode_reward import BoolArray, EpisodeReward, EpisodeStep, FloatArray, RowIndices
 from .wire import Frames, RewardPrediction
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class EpisodeScorer:
         # A service of an earlier version names no threshold: its models have none.
         fitted_threshold = parameters.get("success_threshold")
         self._episodes = EpisodeReward(num_envs, shaping, shaping.gamma, fitted_threshold=fitted_threshold)
+
+    @property
+    def potential(self) -> FloatArray:
+        """Return the potentials [N] of the current states."""
+        return self._episodes.state_dict()["potential"]
 
     def reset(self, rows: RowIndices, instructions: Sequence[str], frames: Frames) -> None:
         """Open new episodes in these rows at their first frames, with the potential that the model has there."""
