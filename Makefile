@@ -1,7 +1,7 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot docs bench clean
+.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot test-torchrl test-maniskill docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -33,7 +33,8 @@ VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' num_seeds=3
 LONG := runs/refinement/long
 LONG_TUNED := runs/refinement/long_tuned
 CHECKPOINTS := assets/checkpoints
-PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(INDEX)
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -50,6 +51,12 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n logical --dist worksteal
+
+test-torchrl: .venv-torchrl/installed  ## the integration of torchrl, in a virtual environment of its own (two gigabytes)
+	$(TEST_INTEGRATION)
+
+test-maniskill: .venv-maniskill/installed  ## the same of ManiSkill, which renders with Vulkan: Mesa >= 25 on a CPU
+	$(TEST_INTEGRATION)
 
 docs: .venv/installed-dev  ## the documentation site: site/
 	$(BIN)/mkdocs build --strict
@@ -175,6 +182,17 @@ install: .venv/installed  ## only create .venv with the pinned packages
 	@if [ -z "$(PYTHON)" ]; then echo "error: no Python >= 3.11 found; install one or pass PYTHON=/path/to/python" >&2; exit 2; fi
 	$(PYTHON) -m venv .venv
 
+# A library that does not fit constraints.txt, or that is large, is tested in a virtual environment of its own.
+INTEGRATION_torchrl := torchrl==0.14.1
+INTEGRATION_maniskill := mani_skill==3.0.1
+TEST_INTEGRATION = .venv-$(@:test-%=%)/bin/python -m pytest --confcutdir=tests/integrations/$(@:test-%=%) tests/integrations/$(@:test-%=%)
+
+.venv-%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	grep -v '^tensordict==' constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python -m pip install --quiet -c .venv-$*/constraints.txt $(INDEX) -e . pytest pytest-timeout $(INTEGRATION_$*)
+	@touch $@
+
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e '.[all]'
 	@# Without a working OpenGL, the optional package mujoco-warp renders the simulator with its ray tracer.
@@ -191,5 +209,5 @@ install: .venv/installed  ## only create .venv with the pinned packages
 	@touch $@
 
 clean:  ## remove the virtual environment, caches and built files; runs/ stays
-	rm -rf .venv build site embodied_rm/client/build embodied_rm/client/*.egg-info dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torchrl .venv-maniskill build site embodied_rm/client/build embodied_rm/client/*.egg-info dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

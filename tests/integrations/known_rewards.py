@@ -67,7 +67,7 @@ class KnownImageModel:
 
     def reset(self, views: Any, instructions: Any, goal: Any = None, reference: Any = None) -> RowStates:
         self.kinds.add(type(views.frames).__name__)
-        return RowStates(to_numpy(views.frames)[:, 0, 0, 0, 0].astype(np.float32) / 255)
+        return RowStates(to_numpy(views.frames)[:, 0].mean((1, 2, 3), dtype=np.float32) / 255)
 
     def first_output(self, state: RowStates) -> Any:
         return make_plain_output(state.phi, np.ones(len(state), bool), (state.phi == 1).astype(np.float32))
