@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..episode_scorer import ENV_SUCCESS, ShapingConfig
 from ..frame_getters import FinalFrameGetter, FrameGetter
+from ..instructions import Instructions
 from ..reward_client import RewardClient
-from ..vector_reward import Instructions, StepResult, VectorReward, check_model_ends
+from ..vector_reward import StepResult, VectorReward, check_model_ends
 
 TIME_OUTS_KEY = "time_outs"
 """Key of the extras: rows whose episode a time limit ended."""

@@ -13,8 +13,9 @@ from ..autoreset import FINAL_INFO_KEY, FINAL_OBSERVATION_KEYS
 from ..episode_reward import BoolArray
 from ..episode_scorer import ENV_SUCCESS, MODEL_SUCCESS, ShapingConfig
 from ..frame_getters import FinalFrameGetter, FrameGetter
+from ..instructions import Instructions
 from ..reward_client import RewardClient
-from ..vector_reward import Instructions, StepResult, VectorReward
+from ..vector_reward import StepResult, VectorReward
 
 TERMINAL_OBSERVATION_KEY, TIME_LIMIT_KEY = "terminal_observation", "TimeLimit.truncated"
 """Keys of a row's info: its last observation before the reset, and whether only a time limit ended its episode."""

@@ -16,8 +16,9 @@ from ..arrays import like, to_numpy
 from ..episode_reward import BoolArray, RowIndices
 from ..episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from ..frame_getters import FrameGetter
+from ..instructions import Instructions, resolve_instructions
 from ..reward_client import RewardClient
-from ..vector_reward import Instructions, check_model_ends, resolve_instructions
+from ..vector_reward import check_model_ends
 from ..wire import Array, Frames
 
 POTENTIAL_KEY, SUCCESS_KEY = "potential", "predicted_success"
