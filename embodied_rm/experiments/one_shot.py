@@ -21,7 +21,7 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.training import CHECKPOINT_DIR
-from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training.adaptation import AdaptConfig, Replay, adapt
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.types import SUBGOAL_SEPARATOR, Episode
 from embodied_sim.holdout import Holdout
@@ -123,7 +123,7 @@ class OneShotEvaluator:
         )
         return adapt(
             [*demonstrations, *paraphrased], config, run, self.reporter, self.net,
-            replay_episodes=replay, negative_instructions=negatives, init_metadata=self.facts,
+            Replay(episodes=replay, negative_instructions=negatives), init_metadata=self.facts,
         )  # fmt: skip
 
     def _read_replay_episodes(self) -> list[Episode]:

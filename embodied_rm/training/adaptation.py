@@ -11,9 +11,10 @@ from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, fit, make_net
+from embodied_rm.training import CHECKPOINT_DIR, HELD_OUT_FILE, Execution, HeldOut, TrainConfig, fit, make_net
 from embodied_rm.training.augment import AugmentConfig
-from embodied_rm.training.run_training import warm_start
+from embodied_rm.training.held_out import HeldOutCurve
+from embodied_rm.training.run_training import add_curve, check_held_out, index_fingerprints, warm_start
 from embodied_rm.types import Episode
 
 
@@ -33,15 +34,28 @@ class AdaptConfig(TrainConfig):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What keeps a pretrained model from forgetting while it is adapted."""
+
+    episodes: Sequence[Episode] = ()
+    """Episodes of tasks that it knows. They fill half of every batch, which keeps failures and discriminative words."""
+    negative_instructions: Sequence[str] = ()
+    """Instructions that no demonstration fulfils."""
+
+
+NO_REPLAY = Replay()
+
+
 def adapt(
     demonstrations: Sequence[Episode],
     config: AdaptConfig,
     run: RunFolder,
     reporter: Reporter,
     init_net: ProgressNet | None = None,
-    replay_episodes: Sequence[Episode] = (),
-    negative_instructions: Sequence[str] = (),
+    replay: Replay = NO_REPLAY,
     init_metadata: Mapping[str, Any] | None = None,
+    held_out: HeldOut | None = None,
 ) -> ProgressNet:
     """Learn the task of demonstrations and save the model under `<run>/checkpoint`; return it in eval mode.
 
@@ -49,20 +63,28 @@ def adapt(
         demonstrations: Episodes with annotated subtasks or progress (else `DataError`), also the same one with several
             instructions. The first one must not be known to have failed.
         init_net: Model to adapt, see `warm_start`. None: random weights.
-        replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
-            forgetting of failures and of discriminative words.
-        negative_instructions: Instructions that no demonstration fulfils.
+        replay: What `init_net` must not forget.
         init_metadata: Provenance to which that of the episodes is added: of `init_net`, and of the dataset.
+        held_out: Episodes that are not trained on (else `DataError`). The weights that score them best are kept, and
+            `<run>/held_out.json` has the curve, as in `train`.
     """
     check_demonstration(demonstrations[0])
     fresh_net = make_net(demonstrations, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
     if init_net is not None and not config.train_encoder:
         net.view_token.requires_grad_(False)  # it is a part of what the image encoder sees
-    fit(net, demonstrations, config, run, reporter, replay_episodes, negative_instructions)
+    execution = Execution()
+    if held_out is not None:
+        held_out = held_out.read()
+        digest = check_held_out(held_out, *index_fingerprints([*demonstrations, *replay.episodes]))
+        if held_out.config.eval_percent:
+            execution = add_curve(execution, HeldOutCurve(net, held_out, reporter), digest)
+    fit(net, demonstrations, config, run, reporter, replay.episodes, replay.negative_instructions, execution)
+    if execution.held_out is not None:
+        run.write_json(HELD_OUT_FILE, execution.held_out.summary())
     fingerprints = [fingerprint(episode) for episode in demonstrations]
     views, image_size = net.config.views, net.config.encoder.image_size
-    resized_episodes = [resize_episode(e, views, image_size) for e in (*demonstrations, *replay_episodes)]
+    resized_episodes = [resize_episode(e, views, image_size) for e in (*demonstrations, *replay.episodes)]
     data_provenance = merge_provenance(init_metadata or {}, provenance(resized_episodes))
     metadata = {"data_sha256": fingerprints[0], "episodes": len(set(fingerprints)), **data_provenance}
     save_progress_net(run.path / CHECKPOINT_DIR, net, metadata)

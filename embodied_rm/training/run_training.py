@@ -51,16 +51,14 @@ def train(
     names, scenes = index_fingerprints(all_episodes)
     if held_out is not None:
         held_out = held_out.read()
-        held_out_names, held_out_scenes = index_fingerprints(held_out.episodes)
-        check_no_overlap(names, held_out_names)
-        check_no_overlap(scenes, held_out_scenes, "scene")
+        held_out_hash = check_held_out(held_out, names, scenes)
     fresh_net = make_net(all_episodes, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
     data_hash = hash_names(names)
     inputs = {"data": data_hash, "init_from": "none" if init_net is None else tensors_sha256(init_net.state_dict())}
     execution = replace(execution or Execution(), inputs=inputs)
     if held_out is not None and held_out.config.eval_percent:
-        execution = add_curve(execution, HeldOutCurve(net, held_out, reporter), hash_names(held_out_names))
+        execution = add_curve(execution, HeldOutCurve(net, held_out, reporter), held_out_hash)
     fit(net, all_episodes, config, run, reporter, execution=execution)
     if execution.group.rank:
         return net
@@ -80,6 +78,23 @@ def train(
 def hash_names(names: Iterable[str]) -> str:
     """Return the SHA-256 of fingerprints in any order."""
     return hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
+
+
+def check_held_out(held_out: HeldOut, names: Mapping[str, str], scenes: Mapping[str, str]) -> str:
+    """Return a digest of held-out episodes.
+
+    Args:
+        held_out: The episodes.
+        names: Those that are trained on, see `index_fingerprints`.
+        scenes: Their initial scenes.
+
+    Raises:
+        DataError: When one of them, or its scene, is trained on.
+    """
+    held_out_names, held_out_scenes = index_fingerprints(held_out.episodes)
+    check_no_overlap(names, held_out_names)
+    check_no_overlap(scenes, held_out_scenes, "scene")
+    return hash_names(held_out_names)
 
 
 def add_curve(execution: Execution, curve: HeldOutCurve, data_hash: str) -> Execution:

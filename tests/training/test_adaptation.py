@@ -10,6 +10,7 @@ import torch
 from sprites import episode, episodes
 
 from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.true_progress import true_progress
 from embodied_rm.metrics import voc
@@ -18,8 +19,9 @@ from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, fit, make_net
-from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training import CHECKPOINT_DIR, HELD_OUT_FILE, HeldOut, HeldOutConfig, TrainConfig, fit, make_net
+from embodied_rm.training.adaptation import AdaptConfig, Replay, adapt
+from embodied_rm.training.held_out import HeldOutCurve
 from embodied_rm.training.run_training import warm_start
 from embodied_rm.types import Episode, Subtask
 
@@ -99,7 +101,7 @@ def test_replay_reduces_forgetting(tmp_path):
     new = replace(demonstration, views={name: frames[::-1].copy() for name, frames in demonstration.views.items()})
     unseen, errors = episode(20), {}
     for name, replayed in (("without", []), ("replay", old)):
-        net = adapt([new], CONFIG, RunFolder.open(tmp_path / name), NullReporter(), init_net, replayed)
+        net = adapt([new], CONFIG, RunFolder.open(tmp_path / name), NullReporter(), init_net, Replay(episodes=replayed))
         errors[name] = np.abs(score_episodes(net, [unseen])[0].progress - unseen.progress).mean()
     assert errors["replay"] < errors["without"]
 
@@ -113,3 +115,31 @@ def test_image_encoder_may_stay_frozen(tmp_path):
     encoder_names = {name for name in weights if name.startswith(("encoder.clip.visual", "view_token"))}
     assert encoder_names and not encoder_names & changed and any(name.startswith("heads") for name in changed)
     assert read_manifest(tmp_path / "run" / CHECKPOINT_DIR)["facts"]["episodes"] == 1
+
+
+def test_the_weights_that_score_held_out_attempts_best_are_kept(tmp_path):
+    attempts = [annotated(2), annotated(4), replace(episode(1, success=False), progress=None, subtasks=())]
+    held_out = HeldOut(episodes=attempts, config=HeldOutConfig(eval_percent=25))
+    run = RunFolder.open(tmp_path / "run")
+    net = adapt([annotated(0)], replace(CONFIG, steps=40), run, NullReporter(), held_out=held_out)
+    summary = run.read_json(HELD_OUT_FILE)
+    rows = summary["curve"]
+    assert [row["step"] for row in rows] == [0, 10, 20, 30, 40]
+    best = min(rows, key=lambda row: row["error"])
+    assert best["step"] == summary["best_step"] > 0
+    curve = HeldOutCurve(net, held_out, NullReporter())
+    measured = curve.evaluate(40, 1.0, SINGLE_PROCESS)
+    assert {name: measured[name] for name in ("error", "voc", "mae")} == pytest.approx(
+        {name: best[name] for name in ("error", "voc", "mae")}
+    )
+    saved = load_progress_net(run.path / CHECKPOINT_DIR).state_dict()
+    assert all(torch.equal(saved[name], weights) for name, weights in net.state_dict().items())
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_held_out_attempt_must_not_be_learned_from(replayed, tmp_path):
+    held_out = HeldOut(episodes=[episode(2, length=40)], config=HeldOutConfig(eval_percent=0))
+    demonstrations = [annotated(0)] if replayed else [annotated(2)]
+    replay = Replay(episodes=[annotated(2)] if replayed else [])
+    with pytest.raises(DataError, match="held out, but the same episode is trained on"):
+        adapt(demonstrations, CONFIG, RunFolder.open(tmp_path), NullReporter(), replay=replay, held_out=held_out)

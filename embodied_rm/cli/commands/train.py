@@ -12,7 +12,7 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset, read_valid_episodes
 from embodied_rm.data.provenance import dataset_provenance, merge_provenance
 from embodied_rm.data.score_table import ScoreTable
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_net
@@ -92,13 +92,17 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.scores is not None:
         episodes = list(with_scores(data, config.scores, episodes, config.frame_stride))
     episodes = add_time_reversals(episodes) if config.time_reversal else episodes
+    held_out = None
+    if config.held_out is not None:
+        size, stride = config.image_size, config.frame_stride
+        held_out = read_held_out(config.held_out, config, config.features, reporter, size=size, frame_stride=stride)
     with init_distributed("cpu") as dist:
         net = train(
             episodes,
             to_base_config(config, TrainConfig),
             run,
             reporter,
-            read_held_out(config, reporter),
+            held_out,
             initial_net,
             merge_provenance(facts or {}, dataset_provenance(config.data)),
             Execution(group=dist, stream=stream, fsdp=config.fsdp),
@@ -111,19 +115,42 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
         "seconds": time.monotonic() - start_s,
     }
-    if (run.path / HELD_OUT_FILE).exists():
-        metrics["held_out"] = curve = run.read_json(HELD_OUT_FILE)
-        write_report(run.file_path("report.html"), training_report(curve, f"{config.data}", f"{config.held_out}"))
-    run.write_json("metrics.json", {"train": metrics})
+    run.write_json("metrics.json", {"train": metrics | report_curve(run, config.data, config.held_out)})
 
 
-def read_held_out(config: TrainCommand, reporter: Reporter) -> HeldOut | None:
-    """Open the held-out episodes, which are read when they are used."""
-    if config.held_out is None:
-        return None
-    data = load_dataset(config.held_out, reporter, features=config.features)
-    read_episode = partial(data.episode, size=config.image_size, stride=config.frame_stride)
-    episodes = read_dataset(data, f"{config.held_out}", read_episode, reporter)
+def report_curve(run: RunFolder, data: Path, held_out: Path | None) -> dict[str, Any]:
+    """Write the report on the held-out curve of a run, and return its entry for metrics.json; {} without a curve."""
+    if not (run.path / HELD_OUT_FILE).exists():
+        return {}
+    curve = run.read_json(HELD_OUT_FILE)
+    write_report(run.file_path("report.html"), training_report(curve, f"{data}", f"{held_out}"))
+    return {"held_out": curve}
+
+
+def read_held_out(
+    path: Path,
+    config: HeldOutConfig,
+    features: FeatureMap,
+    reporter: Reporter,
+    *,
+    size: ImageSize,
+    frame_stride: int = 1,
+    instruction: str | None = None,
+) -> HeldOut:
+    """Open held-out episodes, which are read when they are used.
+
+    Args:
+        path: The dataset.
+        config: An instance of it, or of a subclass.
+        features: Views and columns of the dataset.
+        reporter: Shows what is read.
+        size: Height and width of the images.
+        frame_stride: Every n-th frame is read.
+        instruction: See `open_dataset`.
+    """
+    data = load_dataset(path, reporter, instruction, features)
+    read_episode = partial(data.episode, size=size, stride=frame_stride)
+    episodes = read_dataset(data, f"{path}", read_episode, reporter)
     return HeldOut(episodes=episodes, config=to_base_config(config, HeldOutConfig))
 
 
