@@ -58,7 +58,7 @@ def final_position(env: RslRlVecEnvWrapper, runner: MjlabOnPolicyRunner) -> floa
 
 
 @pytest.mark.timeout(900)
-def test_a_policy_learns_from_pictures_of_a_demonstration() -> None:
+def test_a_policy_learns_from_images_of_a_demonstration() -> None:
     torch.manual_seed(0)
     model = erm.from_demonstration(demonstrate())
     params = {
