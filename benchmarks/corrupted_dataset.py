@@ -24,8 +24,8 @@ def report(result: CorruptionResult, episodes: int, per_kind: int, elapsed_s: fl
             "# A corrupted dataset",
             "",
             f"{result.num_kinds} kinds of corruption, {per_kind} episodes each, in a LeRobot v2.1 dataset of "
-            f"{episodes} episodes with two views. Writing, corrupting, validating (`embodied-rm inspect`) and reading "
-            f"took {elapsed_s:.0f} s. {describe_machine()}.",
+            f"{episodes} episodes with two views. Writing, corrupting, validating (`embodied-rm inspect` with "
+            f"`features.max_drift_s=0.05`) and reading took {elapsed_s:.0f} s. {describe_machine()}.",
             "",
             f"    python benchmarks/corrupted_dataset.py --episodes {episodes} --per-kind {per_kind}",
             "",

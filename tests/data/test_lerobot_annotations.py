@@ -217,3 +217,11 @@ def test_a_subtask_index_without_names_is_reported(dataset: Path) -> None:
     source = open_dataset(dataset)
     assert [meta.subtasks for meta in source.meta] == [(), ()] and len(source.meta) == 2
     assert "has subtask_index, and no names of it" in str(source.issues[0])
+
+
+@pytest.mark.parametrize("name", ["annotation.human.action.task_description", "subtask", "coarse_subtask_index"])
+def test_annotation_of_frames_that_is_not_understood_is_reported_once(dataset: Path, name: str) -> None:
+    add_frames(dataset, name, "int64", [1] * sum(LENGTHS))
+    (issue,) = open_dataset(dataset).issues
+    assert issue.message == f"has {name}: not read, subtask_index or language_persistent was expected"
+    assert issue.episodes == ()

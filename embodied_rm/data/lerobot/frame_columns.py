@@ -1,6 +1,7 @@
 """Annotations in the frames of LeRobot datasets of others: tasks that follow each other, subtasks and success."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -26,6 +27,8 @@ from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
 SUBTASK_LISTS = ("subtasks.parquet", "subtasks.jsonl")
 TASK_LISTS = ("tasks.parquet", "tasks.jsonl")
 """Lists of names in `meta`, of version 3.0 and 2.1."""
+ANNOTATION_PATTERN = re.compile(r"subtask|^annotation\.")
+"""Columns that seem to annotate frames; GR00T's are named `annotation.<source>.<kind>`."""
 INDEX_NAME = "__index_level_0__"
 """Column of the unnamed index of pandas, which LeRobot's older versions name tasks in."""
 
@@ -56,6 +59,9 @@ class FrameAnnotations:
         """Return the episodes of a data file with what their frames say; what an episode states itself stays."""
         stored = read_footer(path).schema.to_arrow_schema().names
         columns = [name for name in (*SUCCESS_COLUMNS, fmt.SUBTASK_KEY) if name in stored]
+        if unread := [name for name in stored if ANNOTATION_PATTERN.search(name) and name != fmt.SUBTASK_KEY]:
+            expected = f"{fmt.SUBTASK_KEY} or {PERSISTENT_COLUMN} was expected"
+            self._report("other columns", f"has {', '.join(unread)}: not read, {expected}")
         table = read_parquet(path, columns) if columns else None
         edges = {row.index: (first := episode_rows[row.index].file_row, first + row.meta.length - 1) for row in rows}
         has_language = PERSISTENT_COLUMN in stored

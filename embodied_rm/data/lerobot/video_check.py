@@ -68,9 +68,10 @@ def check_video_file(
     issues, drifts, located = [], [], {}
     for row, segment, frames in zip(rows, stated, found, strict=True):
         message = find_frame_error(row, segment, frames, times, fps)
-        if frames is None or message is not None:
-            issues.append(DataIssue(file=path, message=message or "", episodes=(row.meta.name,)))
+        if message is not None:
+            issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
             continue
+        assert frames is not None
         located[row.index] = locate_segment(segment, times, frames, fps)
         tolerance = (TOLERANCE_FRAMES if in_order else START_TOLERANCE_FRAMES) / fps
         drifts += find_drifts(path, row.meta.name, feature[0], segment, times[frames], fps, tolerance)
