@@ -66,6 +66,17 @@ def test_convert_renames_views_and_skips_unreadable_episodes(damaged, tmp_path, 
     assert [meta.name for meta in written.meta] == [f"episode_{i:06d}" for i in (0, 2, 3, 5)]
 
 
+def test_drift_is_reported_and_can_be_limited(tmp_path, capsys):
+    root = write_v21_dataset(tmp_path / "data", [corruptions.make_episode(i) for i in range(2)])
+    corruptions.double_frame_rate(corruptions.video_path(root, 1))
+    assert main(["inspect", f"data={root}", f"out={tmp_path / 'any'}"]) == 0
+    assert "is up to 0.55 s off 10 frames per second, in 1 of 2 episodes" in capsys.readouterr().out
+    assert main(["inspect", f"data={root}", f"out={tmp_path / 'limit'}", "features.max_drift_s=0.5"]) == 0
+    issues = json.loads((tmp_path / "limit" / "issues.json").read_text())["issues"]
+    assert [issue["episodes"] for issue in issues] == [["episode_000001"]]
+    assert "features.max_drift_s is 0.5" in issues[0]["message"]
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
@@ -73,6 +84,8 @@ def test_convert_renames_views_and_skips_unreadable_episodes(damaged, tmp_path, 
         (["features.views=[front]"], "features.views must be a mapping like {a:1}, got [front]"),
         (["features.state=[nothing]"], "unknown column 'nothing'"),
         (["features.fps=0"], "fps must be > 0, got 0"),
+        (["features.max_drift_s=-1"], "max_drift_s must be >= 0, got -1"),
+        (["features.max_drift=1"], "Did you mean 'features.max_drift_s'?"),
         (["image_size=[15,24]"], "image_size must be [height, width], both even"),
         (["instruction=go"], "the dataset has its own instructions"),
         (
