@@ -24,6 +24,7 @@ from embodied_rm.data.recordings.recording import (
 from embodied_rm.data.recordings.recording_dataset import RecordingDataset
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.video.containers import check_video
 from embodied_rm.errors import DataError
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
@@ -90,6 +91,7 @@ def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) 
 def _open_video(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if path.suffix.lower() not in (*VIDEO_SUFFIXES, *OTHER_VIDEO_SUFFIXES) or not path.is_file():
         return None
+    check_video(path)  # before an instruction is asked for
     return RecordingDataset([video_recording(path, instruction)], feature_map, path=path)
 
 

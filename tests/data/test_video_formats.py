@@ -161,6 +161,19 @@ def test_containers_are_read_alone_and_as_a_recording(name: str, decoder: VideoD
         assert frames.shape == (2, 1, HEIGHT, WIDTH, 3)
 
 
+def test_a_webm_that_a_browser_streamed_states_no_length(decoder: VideoDecoder, tmp_path: Path) -> None:
+    """Neither its bytes nor its duration; frames that are cut off at its end cannot be noticed."""
+    path = tmp_path / "a.webm"
+    with av.open(str(path), "w", format="webm", options={"live": "1"}) as container:
+        stream = container.add_stream("libvpx", rate=FPS)
+        stream.width, stream.height, stream.pix_fmt, stream.options = WIDTH, HEIGHT, "yuv420p", OPTIONS["libvpx"]
+        for image in IMAGES:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    assert b"\x18\x53\x80\x67\x01" + b"\xff" * 7 in path.read_bytes(), "the segment has an unknown size"
+    check_frames(decoder, path)
+
+
 def test_the_content_decides_and_not_the_name(decoder: VideoDecoder, tmp_path: Path) -> None:
     webm = write(tmp_path / "a.webm", "libvpx-vp9", "yuv420p")
     check_frames(decoder, webm.rename(tmp_path / "a.mp4"))
@@ -226,8 +239,9 @@ def test_a_video_that_is_not_read_is_named_with_the_command_that_converts_it(suf
         container.mux(stream.encode(av.VideoFrame.from_ndarray(IMAGES[0])))
         container.mux(stream.encode())
     for place in (path, folder, folder.parent):
-        with pytest.raises(DataError, match=COMMAND.format(suffix)):
-            open_dataset(place, "move the bar")
+        for instruction in ("move the bar", None):
+            with pytest.raises(DataError, match=COMMAND.format(suffix)):
+                open_dataset(place, instruction)
 
 
 def test_nothing_in_a_folder_is_dropped_silently(tmp_path: Path) -> None:
