@@ -103,3 +103,11 @@ class KnownImageEnv(gym.Env):
         ended = self.t == len(potentials) - 1
         terminated, truncated = ended and end != "truncated", ended and end != "terminated"
         return self.observe(), float(terminated), terminated, truncated, {"t": self.t}
+
+
+class TimeLimitsOnly(gym.Wrapper):
+    """Every end is a time limit. With `MODEL_SUCCESS`, row 0 ends at its last step by the model in the same step."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, infos = self.env.step(action)
+        return observation, reward, False, terminated or truncated, infos

@@ -18,6 +18,7 @@ from known_rewards import (
     TERMINATED,
     KnownImageEnv,
     KnownImageModel,
+    TimeLimitsOnly,
 )
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -83,6 +84,12 @@ def test_success_of_the_model_ends_an_episode_and_resets_its_row(name: str) -> N
     # The last image of row 0 is a success and its time limit: terminal for the learner.
     assert infos[5][0]["terminal_observation"]["state"].tolist() == [2, 3]
     env.close()
+
+
+def test_success_of_the_model_at_a_time_limit_is_terminal() -> None:
+    rewards, terminated, done, _, _ = run(wrap(make_envs(wrapper=TimeLimitsOnly), **MODEL_SUCCESS))
+    assert done[0].tolist() == DONE[0].tolist() and terminated[0].tolist() == [False] * 5 + [True]
+    np.testing.assert_allclose(rewards[0], [0, 0, 0.3, 0, -0.1, 2.4], atol=1e-6)
 
 
 def test_the_infos_of_resets_are_those_of_the_new_episodes() -> None:

@@ -39,6 +39,7 @@ from tests.integrations.known_rewards import (
     TERMINATED,
     KnownImageEnv,
     KnownImageModel,
+    TimeLimitsOnly,
 )
 
 
@@ -145,6 +146,14 @@ def test_success_of_the_model_ends_an_episode_and_its_row_is_reset(kind: str) ->
     np.testing.assert_array_equal(column(rollout, "done"), MODEL_DONE)
     np.testing.assert_array_equal(column(rollout, "truncated"), MODEL_DONE & ~MODEL_TERMINATED)
     assert column(rollout, "predicted_success")[1].tolist() == [0, 0, 0, 1, 0, 0]
+
+
+def test_success_of_the_model_at_a_time_limit_is_terminal() -> None:
+    rollout = run(wrap(GymWrapper(TimeLimitsOnly(KnownImageEnv(0))), **MODEL_SUCCESS))
+    assert column(rollout, "done").tolist() == DONE[0].tolist()
+    assert column(rollout, "terminated").tolist() == [False] * 5 + [True]
+    assert column(rollout, "truncated").tolist() == [False, True, True, False, False, False]
+    np.testing.assert_allclose(column(rollout, "reward"), [0, 0, 0.3, 0, -0.1, 2.4], atol=1e-6)
 
 
 def test_the_specs_are_those_of_the_data() -> None:
