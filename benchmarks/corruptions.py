@@ -132,10 +132,10 @@ def move_outside(path: Path) -> None:
 
 def change_codec(path: Path) -> None:
     with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream("mjpeg", rate=int(FPS))
-        stream.height, stream.width, stream.pix_fmt = *IMAGE_SIZE, "yuvj420p"
+        stream = container.add_stream("mpeg2video", rate=25)
+        stream.height, stream.width, stream.pix_fmt = *IMAGE_SIZE, "yuv420p"
         for frame in make_images(0):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format="yuvj420p")))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format="yuv420p")))
         container.mux(stream.encode())
 
 
@@ -200,7 +200,7 @@ VIDEO_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
     "video of another rate": (double_frame_rate, "s off 10 frames per second"),
     "video a folder": (replace_by_folder, "not a regular file"),
     "video a link out of the dataset": (move_outside, "leads out of the dataset's folder"),
-    "video of an unknown codec": (change_codec, "codec 'mjpeg' is not supported"),
+    "video of an unknown codec": (change_codec, "codec 'mpeg2video' is not supported"),
     "video damaged in its middle": (corrupt_packet, ""),
 }
 TABLE_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {

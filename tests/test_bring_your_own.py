@@ -77,7 +77,7 @@ def test_file_runs_once_and_registers_its_task(tmp_path: Path) -> None:
 def test_python_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_task(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (lines,) = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    lines, _ = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     space: dict[str, Any] = {}
     exec(lines, space)
     assert space["observation"].shape[0] == 64 and space["envs"].task.name == "cube_in_tray"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -20,6 +23,13 @@ from embodied_rm.types import RewardOutput as Output
 FITTED, BRIGHT = 0.8, 0.7
 SETTINGS = [(None, None, True), (FITTED, None, False), (FITTED, 0.6, True), (None, 0.75, False)]
 """Fitted threshold, threshold of the user, and whether a success probability of `BRIGHT` is "done"."""
+
+
+class UnsavedRewardModel(BaseRewardModel[Any]):
+    """A model of the Python API that is never saved."""
+
+    def _write_checkpoint(self, folder: Path) -> None:
+        raise AssertionError("not saved here")
 
 
 class RowState:
@@ -87,7 +97,7 @@ class BrightEnv(gym.Env):
 def test_score_and_learned_reward_agree_on_done(fitted: float | None, setting: float | None, is_done: bool) -> None:
     model = BrightnessModel(fitted)
     frames = np.full((3, 4, 4, 3), round(100 * BRIGHT), np.uint8)
-    output = BaseRewardModel(model).score(frames, "go", success_threshold=setting, success_patience=2)
+    output = UnsavedRewardModel(model).score(frames, "go", success_threshold=setting, success_patience=2)
     assert output.done.tolist() == [False, False, is_done]
     env = LearnedReward(
         BrightEnv(), model, instruction="go", success_source="model", success_threshold=setting, success_patience=2
@@ -120,7 +130,7 @@ def test_evaluate_counts_done_from_the_threshold_of_the_model(fitted: float | No
 def test_a_demonstration_has_the_default_threshold() -> None:
     """It decides success in another way than the head that the threshold was fitted for."""
     frames = np.full((2, 4, 4, 3), round(100 * BRIGHT), np.uint8)
-    model = BaseRewardModel(BrightnessModel(FITTED))
+    model = UnsavedRewardModel(BrightnessModel(FITTED))
     demonstration = video("demonstration", [0, 35, 70])
     output = model.score(frames, "go", demonstration=demonstration, success_patience=1)
     assert output.done[-1]

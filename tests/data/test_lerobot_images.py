@@ -227,10 +227,10 @@ def test_a_damaged_image_in_the_middle_is_found_by_decoding(images: Path) -> Non
     store(images, "wrist", cells)
     source = open_dataset(images)
     assert source.issues == ()
-    (issue,) = validate_episode(source, 1)
+    (issue,) = (issue for issue in validate_episode(source, 1) if not issue.is_note)
     assert issue.episodes == ("trial_1",) and issue.file == images / DATA
     assert f"{key('wrist')} of row 23 is no" in issue.message
-    assert validate_episode(source, 0) == validate_episode(source, 2) == []
+    assert [issue for index in (0, 2) for issue in validate_episode(source, index) if not issue.is_note] == []
 
 
 def test_images_of_another_size_than_stated_are_refused(images: Path) -> None:
