@@ -105,6 +105,24 @@ def test_a_clock_that_starts_elsewhere_or_jitters_needs_no_report(dataset: Path,
     assert source.issues == () and numbers(source) == NUMBERS
 
 
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("duration", [False, True])
+def test_times_may_have_a_type_of_their_own(dataset: Path, unit: str, duration: bool) -> None:
+    """As pandas writes dates and durations."""
+    per_s = {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]
+    ticks = np.rint((1.7e9 + np.tile(INDEX_TIMES, COUNT)) * per_s).astype(np.int64)
+    column_type = pa.duration(unit) if duration else pa.timestamp(unit, "UTC")
+    edit_table(dataset / DATA, timestamp=pa.array(ticks, column_type))
+    source = open_dataset(dataset)
+    assert source.issues == () and numbers(source) == NUMBERS
+
+
+def test_times_in_nanoseconds_are_no_seconds(dataset: Path) -> None:
+    edit_table(dataset / DATA, timestamp=np.int64(1.7e18) + (np.tile(INDEX_TIMES, COUNT) * 1e9).astype(np.int64))
+    source = open_dataset(dataset)
+    assert numbers(source) == NUMBERS and "timestamp is up to 1.9e+09 s off 10 frames per second" in messages(source)
+
+
 def test_the_user_says_how_much_drift_is_too_much(dataset: Path) -> None:
     edit_table(dataset / DATA, timestamp=np.concatenate([INDEX_TIMES, 1.08 * INDEX_TIMES, 1.04 * INDEX_TIMES]))
     source = open_dataset(dataset, feature_map=FeatureMap(max_drift_s=0.1))

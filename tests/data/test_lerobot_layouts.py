@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lerobot_edits import DATA, EPISODES, LENGTHS, edit_info, edit_table, set_version, write_v30
@@ -31,6 +33,20 @@ def test_numbers_may_be_lists_of_one(dataset: Path) -> None:
     edit_table(dataset / DATA, **{name: [[value] for value in table[name].to_pylist()] for name in names})
     source = open_dataset(dataset)
     assert source.issues == () and [len(episode) for episode in source] == list(LENGTHS)
+
+
+def test_lists_may_be_large(dataset: Path) -> None:
+    """As polars writes them."""
+    large = pa.large_list(pa.large_string())
+    edit_table(dataset / EPISODES, tasks=pa.array([["do thing 0"], ["do thing 1"]], large))
+    for name in ("action", "observation.state", "task_index"):
+        values = pq.read_table(dataset / DATA)[name].to_pylist()
+        rows = [[value] for value in values] if name == "task_index" else values
+        number_type = pa.int64() if name == "task_index" else pa.float32()
+        edit_table(dataset / DATA, **{name: pa.array(rows, pa.large_list(number_type))})
+    source = open_dataset(dataset)
+    assert source.issues == () and [meta.instruction for meta in source.meta] == ["do thing 0", "do thing 1"]
+    assert np.array_equal(source.episode(1).action, make_episode(1, LENGTHS[1]).action)
 
 
 @pytest.mark.parametrize("version", ["v3.1", "v3.7", "3.0", "v3.0.2"])

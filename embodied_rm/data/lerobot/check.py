@@ -31,6 +31,8 @@ from embodied_rm.types import equal_runs
 CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 DERIVED_COLUMNS = ("index", "frame_index", "timestamp")
 """Columns that follow from the order of the rows, and that other writers leave out."""
+UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+"""Unit of a parquet type of times -> units per second."""
 OPTIONAL_TYPES = (fmt.VIDEO, fmt.IMAGE, fmt.LANGUAGE)
 """Types of features that a data file may lack."""
 
@@ -191,11 +193,13 @@ def _check_data_file(
 
 
 def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    """Convert a column of numbers, or of lists of one, to float64 [rows], nan for missing values."""
-    column = flatten_singletons(column)
+    """Convert a column of numbers, of times (s), or of lists of one, to float64 [rows], nan for missing values."""
+    column, scale = flatten_singletons(column), 1.0
+    if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+        column, scale = column.cast(pa.int64()), UNITS_PER_S[column.type.unit]
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"{path}: a column holds {column.type} where numbers are expected")
-    return column.cast(pa.float64()).to_numpy()
+    return column.cast(pa.float64(), safe=False).to_numpy() / scale
 
 
 def _find_row_error(

@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.check import StoredDataset, check_files, check_tot
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.frame_columns import add_frame_annotations
 from embodied_rm.data.lerobot.image_features import ImageReader, find_views
-from embodied_rm.data.lerobot.parquet import read_parquet
+from embodied_rm.data.lerobot.parquet import is_list_type, read_parquet
 from embodied_rm.data.source import EpisodeColumns, ImageSize, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
@@ -113,7 +113,7 @@ class LeRobotDataset(BaseDataset):
         column = table[key].combine_chunks()
         if column.null_count:
             raise DataError(f"{row.data_path}: {key} is missing in a row of episode {row.index}")
-        if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        if is_list_type(column.type):
             column = pc.list_flatten(column)
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             raise DataError(f"{row.data_path}: {key} holds {column.type}, numbers were expected")

@@ -39,12 +39,18 @@ def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]
     return cells
 
 
+def is_list_type(arrow_type: pa.DataType) -> bool:
+    """Whether a type is one of lists, of fixed or variable length; polars writes large ones."""
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(check(arrow_type) for check in checks)
+
+
 def flatten_singletons(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column whose rows are lists of one value, as some writers store shape [1]; or the column.
 
     A null row keeps its place.
     """
-    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+    while is_list_type(column.type):
         if not pc.all(pc.equal(pc.list_value_length(column), 1), min_count=0).as_py():
             break
         column = pc.list_element(column, 0)

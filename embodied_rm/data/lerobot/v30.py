@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.episode_index import (
     first_instruction,
 )
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
-from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
+from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_parquet
 from embodied_rm.data.lerobot.success_columns import episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -88,7 +88,7 @@ def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
         return pa.types.is_integer(arrow_type)
     if type_name == "double":
         return pa.types.is_floating(arrow_type)
-    return pa.types.is_list(arrow_type) and arrow_type.value_type in (pa.string(), pa.large_string())
+    return is_list_type(arrow_type) and arrow_type.value_type in (pa.string(), pa.large_string())
 
 
 def _required_columns(video_keys: Mapping[str, str]) -> dict[str, str]:
