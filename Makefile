@@ -58,6 +58,9 @@ test-torchrl: .venv-torchrl/installed  ## the integration of torchrl, in a virtu
 test-maniskill: .venv-maniskill/installed  ## the same of ManiSkill, which renders with Vulkan: Mesa >= 25 on a CPU
 	$(TEST_INTEGRATION)
 
+test-mjlab: .venv-mjlab/installed  ## the same of mjlab, on a CPU
+	$(TEST_INTEGRATION)
+
 docs: .venv/installed-dev  ## the documentation site: site/
 	$(BIN)/mkdocs build --strict
 
@@ -185,11 +188,12 @@ install: .venv/installed  ## only create .venv with the pinned packages
 # A library that does not fit constraints.txt, or that is large, is tested in a virtual environment of its own.
 INTEGRATION_torchrl := torchrl==0.14.1
 INTEGRATION_maniskill := mani_skill==3.0.1
+INTEGRATION_mjlab := mjlab==1.6.0
 TEST_INTEGRATION = .venv-$(@:test-%=%)/bin/python -m pytest --confcutdir=tests/integrations/$(@:test-%=%) tests/integrations/$(@:test-%=%)
 
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-$*
-	grep -v '^tensordict==' constraints.txt > .venv-$*/constraints.txt
+	grep -vE '^(tensordict|mujoco|mujoco-warp)==' constraints.txt > .venv-$*/constraints.txt
 	.venv-$*/bin/python -m pip install --quiet -c .venv-$*/constraints.txt $(INDEX) -e . pytest pytest-timeout $(INTEGRATION_$*)
 	@touch $@
 
