@@ -13,7 +13,7 @@ import embodied_rm as erm
 from embodied_rm.cli.console import ConsoleReporter
 from embodied_rm.data.lerobot.write import DatasetWriter
 
-HOLD_STEPS = 6  # control steps that are recorded after the first success
+HOLD_STEPS = 10  # control steps that are recorded after the first success
 
 
 def make_vector_env(world: World, num_envs: int, *, ends_on_success: bool = False) -> erm.CameraVectorEnv:
@@ -47,7 +47,7 @@ def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, failure: str
         views=dict(zip(env.view_names, np.stack(frames, axis=1), strict=True)),
         instruction=world.instruction,
         fps=10.0,
-        subtasks=phase_subtasks(phases, world.phase_names),
+        subtasks=phase_subtasks(phases[: len(phases) - steps_after_success + 1], world.phase_names),
         success=bool(infos["success"][0]),
         state=np.array(states),
         action=np.array(actions),
@@ -55,7 +55,7 @@ def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, failure: str
 
 
 def phase_subtasks(phases: list[int], names: tuple[str, ...]) -> tuple[erm.Subtask, ...]:
-    """Return one subtask per phase of the expert; after the last phase, the hand stays."""
+    """Return one subtask per phase of the expert; frames after the last subtask are labeled as success."""
     indices = [min(phase, len(names) - 1) for phase in phases]
     edges = [0, *(frame for frame in range(1, len(indices)) if indices[frame] != indices[frame - 1]), len(indices)]
     return tuple(
