@@ -18,18 +18,20 @@ def convert_dataset(
     target_path: Path,
     reporter: Reporter,
     *,
+    indices: Sequence[int] | None = None,
     size: ImageSize | None = None,
     robot_type: str = "unknown",
 ) -> list[DataIssue]:
-    """Write the episodes of a source, resized to (height, width) unless None, as a new dataset.
+    """Write episodes of a source, None: all, resized to (height, width) unless None, as a new dataset.
 
     Its image size and frame rate are those of most episodes. Return one issue per excluded episode: it cannot be read,
     or does not fit. Raise `DataError` if no episode is left, or `target_path` exists.
     """
     issues: list[DataIssue] = []
+    indices = range(len(source)) if indices is None else indices
     with DatasetWriter(target_path, robot_type=robot_type) as writer:
-        common_size, common_rate = size or most_common_size(source), most_common_rate(source)
-        for index in reporter.track(range(len(source)), "convert"):
+        common_size, common_rate = size or most_common_size(source, indices), most_common_rate(source, indices)
+        for index in reporter.track(indices, "convert"):
             name, rate = source.meta[index].name, source.frame_rate(index)
             try:
                 if size is None and (own_size := source.image_size(index)) != common_size:
@@ -43,14 +45,14 @@ def convert_dataset(
     return issues
 
 
-def most_common_size(source: EpisodeSource) -> ImageSize:
-    """Return the image size (height, width) that most episodes have."""
-    return Counter(map(source.image_size, range(len(source)))).most_common(1)[0][0]
+def most_common_size(source: EpisodeSource, indices: Sequence[int]) -> ImageSize:
+    """Return the image size (height, width) that most of these episodes have."""
+    return Counter(map(source.image_size, indices)).most_common(1)[0][0]
 
 
-def most_common_rate(source: EpisodeSource) -> float:
-    """Return the frame rate (Hz) that most episodes have, as far as `equal_rates` tells."""
-    counts = Counter(map(source.frame_rate, range(len(source))))
+def most_common_rate(source: EpisodeSource, indices: Sequence[int]) -> float:
+    """Return the frame rate (Hz) that most of these episodes have, as far as `equal_rates` tells."""
+    counts = Counter(map(source.frame_rate, indices))
     return max(counts, key=lambda rate: sum(counts[other] for other in counts if equal_rates(other, rate)))
 
 
