@@ -200,7 +200,7 @@ TEST_INTEGRATION = .venv-$(@:test-%=%)/bin/python -m pytest --confcutdir=tests/i
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e '.[all]'
 	@# Without a working OpenGL, the optional package mujoco-warp renders the simulator with its ray tracer.
-	@$(BIN)/python -c 'import sys; from embodied_sim.render.gl_context import working_platform; sys.exit(working_platform() is None)' \
+	@$(BIN)/python -c 'import sys; from embodied_sim.render.gl_context import find_gl_platform; sys.exit(find_gl_platform() is None)' \
 		|| $(PIP) -e '.[warp]'
 	@touch $@
 
