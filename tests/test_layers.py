@@ -185,6 +185,7 @@ def test_only_the_simulator_imports_physics_backends_and_renderers() -> None:
                 "embodied_sim.backends.backend",
                 "embodied_sim.render.renderer",
                 "embodied_sim.render.gl_context",
+                "embodied_sim.render.fingerprint",
             }, f"{name}: {engines}"
 
 

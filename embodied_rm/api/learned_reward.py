@@ -1,5 +1,6 @@
 """A learned reward around an environment or a vector of them, in this process."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +15,7 @@ from embodied_rm.client.episode_scorer import ShapingConfig
 from embodied_rm.client.frame_getters import FinalFrameGetter, FrameGetter, frames_from_render
 from embodied_rm.client.learned_reward import LearnedReward as VectorLearnedReward
 from embodied_rm.client.learned_reward import SingleLearnedReward, TorchLearnedReward
+from embodied_rm.data.renderers import RENDERERS_FACT, describe_other_renderer
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -89,6 +91,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         ValueError: For an option that does not fit the environment.
     """
     config = ShapingConfig(gamma=gamma, **shaping)
+    warn_of_other_renderer(env, model)
     client: Any = LocalClient(model, config.success_threshold, config.success_patience)
     if get_frames is None:
         get_frames = default_frame_getter(env, model)
@@ -113,6 +116,16 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
     wrapped.reward_spec = spec  # type: ignore[attr-defined]
     return wrapped
+
+
+def warn_of_other_renderer(env: Any, model: DescribedRewardModel) -> None:
+    """Warn if a simulator of this package draws otherwise than the training data of the model."""
+    facts = getattr(model, "metadata", {})
+    if not facts.get(RENDERERS_FACT):
+        return
+    fingerprint = getattr(env.unwrapped, "renderer_fingerprint", None)
+    if fingerprint is not None and (sentence := describe_other_renderer(facts, [fingerprint])):
+        warnings.warn(sentence, RuntimeWarning, stacklevel=3)
 
 
 def find_integration(env: Any) -> Callable[..., Any] | None:

@@ -11,13 +11,14 @@ from typing import Any
 
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.hub import is_hub_path, parse_hub_dataset
+from embodied_rm.data.renderers import RENDERER_KEY, RENDERERS_FACT
 from embodied_rm.types import Episode
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a hash: among ten thousand scenes, a collision has a probability below one in a million."""
-PROVENANCE_KEYS = ("splits", "tasks", "scenes", "video_hashes", "datasets")
+PROVENANCE_KEYS = ("splits", "tasks", "scenes", "video_hashes", "datasets", RENDERERS_FACT)
 """Lists of strings in the checkpoint's facts: splits with seeds ("seen 0"), tasks, hashes of scenes, hashes of the
-images of episodes without a scene, and `owner/name` of datasets on the hub.
+images of episodes without a scene, `owner/name` of datasets on the hub, and fingerprints of renderers.
 """
 
 
@@ -27,6 +28,8 @@ def provenance(episodes: Iterable[Episode]) -> dict[str, list[str]]:
     for episode in episodes:
         if {"split", "seed"} <= episode.metadata.keys():
             values_by_key["splits"].add(f"{episode.metadata['split']} {episode.metadata['seed']}")
+        if RENDERER_KEY in episode.metadata:
+            values_by_key[RENDERERS_FACT].add(episode.metadata[RENDERER_KEY])
         if "task" in episode.metadata:
             values_by_key["tasks"].add(episode.metadata["task"])
         if "scene" in episode.metadata:

@@ -9,6 +9,7 @@ from typing import Any
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.renderers import renderers_of, report_other_renderer
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes
@@ -137,6 +138,7 @@ def evaluate_split(
     folder = RunFolder(run.path / split.name)
     source = open_dataset(folder.path / DATASET_DIR)
     check_not_trained_on(facts, source.meta)
+    report_other_renderer(facts, renderers_of(source.meta), reporter)
     loaded = ModelAndData(model, facts, source)
     metrics = evaluate_model(loaded, config, f"the split {split.name}", folder, reporter, by_task=True)
     if config.one_shot.method is not None:

@@ -13,6 +13,7 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.load_dataset import load_dataset, report_issues
 from embodied_rm.data.provenance import HASH_DIGITS
+from embodied_rm.data.renderers import renderers_of, report_other_renderer
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.subset import SubsetDataset
 from embodied_rm.errors import DataError, UserError
@@ -76,6 +77,7 @@ def load_model_and_data(keys: EvaluationKeys, data: Path, reporter: Reporter) ->
     source = load_dataset(data, reporter, keys.instruction, keys.features)
     source = SubsetDataset(source, keys.episode_indices) if keys.episode_indices else source
     check_not_trained_on(facts, source.meta)
+    report_other_renderer(facts, renderers_of(source.meta), reporter)
     return ModelAndData(model, facts, source)
 
 

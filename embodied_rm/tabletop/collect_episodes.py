@@ -13,6 +13,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import DATASET_DIR
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
+from embodied_rm.data.renderers import RENDERER_KEY
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -183,7 +184,8 @@ def record_episodes(
 
     def describe(row: int) -> dict[str, str]:
         labels = {"task": env.task.name, "goal": env.goals[row], "outcome": outcome(row)}
-        return {**labels, "split": config.split.name, "seed": str(config.seed), **env.episode_metadata(row)}
+        origin = {"split": config.split.name, "seed": str(config.seed), RENDERER_KEY: env.renderer_fingerprint}
+        return {**labels, **origin, **env.episode_metadata(row)}
 
     stride = config.frame_stride
     return iter(EpisodeRecorder(env, act, num_episodes=count, frame_stride=stride, seed=seed, metadata_fn=describe))

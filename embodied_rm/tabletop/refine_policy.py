@@ -6,8 +6,10 @@ from pathlib import Path
 
 from gymnasium.vector import VectorEnv
 
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.record import RecordEpisodes
+from embodied_rm.data.renderers import report_other_renderer
 from embodied_rm.distributed import DistContext, init_distributed
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import weights_digest
@@ -27,6 +29,7 @@ from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator,
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
 from embodied_sim.registry import make_task
+from embodied_sim.render.fingerprint import renderer_fingerprint
 
 LABELS_DIR = "labels"  # folder in the run folder: recorded videos and the scores of the labeler
 
@@ -35,6 +38,7 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine and evaluate a policy; write policy, metrics and report into the run folder."""
     task = make_task(config.task).name
     inputs = load_inputs(config)
+    check_renderer(config, reporter)
     with init_distributed(config.env.device) as dist, open_labeler(config, run, dist) as labeler:
         refined = refine_task(config, inputs, run, reporter, dist, labeler)
         if labeler is not None:
@@ -78,6 +82,15 @@ def load_inputs(config: RefineCommand) -> RefineInputs:
     encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
     policy = policy.to(device)
     return RefineInputs(policy=policy, model=model, encoder_model=encoder_model, demonstrations=demonstrations)
+
+
+def check_renderer(config: RefineCommand, reporter: Reporter) -> None:
+    """Log if the environments are drawn otherwise than the training data of the checkpoint that rewards."""
+    if config.reward.uses_simulator_only or config.judge.type is not None or config.demonstration is not None:
+        return
+    facts = read_manifest(resolve_reward_model(config.checkpoint))["facts"]
+    env = config.env
+    report_other_renderer(facts, [renderer_fingerprint(env.renderer, env.backend, env.device)], reporter)
 
 
 def open_labeler(

@@ -26,6 +26,7 @@ from embodied_sim.holdout import Holdout, color_object_pairs_of, task_sides_of
 from embodied_sim.observation import PROPRIO_DIM, build_observation
 from embodied_sim.registry import make_task
 from embodied_sim.render import Renderer, make_renderer, render_torch
+from embodied_sim.render.fingerprint import renderer_fingerprint
 from embodied_sim.robots import find_robot, robot_name
 from embodied_sim.scene import build_scene
 from embodied_sim.sim_errors import SimError
@@ -289,6 +290,11 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
             raise SimError("the environments are closed, so they cannot be rendered: make new ones")
         size = (self.image_size, self.image_size)
         return make_renderer(self.config.renderer, self._backend, self.view_names, size, self.config.threads)
+
+    @property
+    def renderer_fingerprint(self) -> str:
+        """Return the colors that the renderer gives to a small scene, see `embodied_sim.render.fingerprint`."""
+        return renderer_fingerprint(self.config.renderer, self.config.backend, self.config.device)
 
     def render_views(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.uint8]:
         """Render the current camera views of `rows` (default: all): uint8 [n, V, H, W, 3]."""
