@@ -27,7 +27,7 @@ FRAME_STRIDE = 2  # control steps between two frames that the model sees
 NUM_CLONED = {"so101": 20, "lift": 3, "door": 5}  # demonstrations of the policy, which is to be imperfect
 GAMMA = 0.98
 SUCCESS_THRESHOLD = 0.5
-NUM_ENVS, NUM_EVAL_EPISODES, ITERATIONS = 24, 96, 30
+NUM_ENVS, NUM_EVAL_EPISODES, ITERATIONS = 32, 96, 60
 
 
 Result = dict[str, Any]

