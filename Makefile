@@ -1,7 +1,7 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot test-torchrl test-maniskill docs bench clean
+.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot test-torchrl test-maniskill test-mjlab test-robosuite docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -60,6 +60,9 @@ test-maniskill: .venv-maniskill/installed  ## the same of ManiSkill, which rende
 
 test-mjlab: .venv-mjlab/installed  ## the same of mjlab, on a CPU
 	$(TEST_INTEGRATION)
+
+test-robosuite: .venv-robosuite/installed  ## the same of robosuite, with its own MuJoCo
+	MUJOCO_GL=egl $(TEST_INTEGRATION)
 
 docs: .venv/installed-dev  ## the documentation site: site/
 	$(BIN)/mkdocs build --strict
@@ -189,12 +192,16 @@ install: .venv/installed  ## only create .venv with the pinned packages
 INTEGRATION_torchrl := torchrl==0.14.1
 INTEGRATION_maniskill := mani_skill==3.0.1
 INTEGRATION_mjlab := mjlab==1.6.0
+INTEGRATION_robosuite := mujoco==3.3.7 numba scipy termcolor opencv-python-headless pynput
+# robosuite asks for mink, which needs numpy 1 and which it can do without.
+WITHOUT_REQUIREMENTS_robosuite := robosuite==1.5.2
 TEST_INTEGRATION = .venv-$(@:test-%=%)/bin/python -m pytest --confcutdir=tests/integrations/$(@:test-%=%) tests/integrations/$(@:test-%=%)
 
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-$*
 	grep -vE '^(tensordict|mujoco|mujoco-warp)==' constraints.txt > .venv-$*/constraints.txt
 	.venv-$*/bin/python -m pip install --quiet -c .venv-$*/constraints.txt $(INDEX) -e . pytest pytest-timeout $(INTEGRATION_$*)
+	$(if $(WITHOUT_REQUIREMENTS_$*),.venv-$*/bin/python -m pip install --quiet --no-deps $(WITHOUT_REQUIREMENTS_$*))
 	@touch $@
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python

@@ -29,6 +29,8 @@ INTEGRATIONS = {
     "torchrl.EnvBase": "wrap_env",
 }
 """Library and environment class -> name of the wrapper in the module `client.integrations` of this library."""
+ROBOSUITE_CLASSES = ("libero.ControlEnv", "robosuite.GymWrapper", "robosuite.MujocoEnv")
+"""Classes that are not Gymnasium's, or that draw images upside down and report time limits as ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +89,11 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         The wrapped environment, of the same library.
 
     Raises:
-        UserError: When nothing draws the environment.
+        UserError: When nothing draws the environment, or it is one of robosuite that is not wrapped.
         ValueError: For an option that does not fit the environment.
     """
     config = ShapingConfig(gamma=gamma, **shaping)
+    check_not_robosuite(env)
     warn_of_other_renderer(env, model)
     client: Any = LocalClient(model, config.success_threshold, config.success_patience)
     if get_frames is None:
@@ -130,12 +133,25 @@ def warn_of_other_renderer(env: Any, model: DescribedRewardModel) -> None:
 
 def find_integration(env: Any) -> Callable[..., Any] | None:
     """Return the wrapper for environments of a library with classes of its own; None for all others."""
-    for base in type(env).__mro__:
-        library = base.__module__.split(".")[0]
-        wrapper = INTEGRATIONS.get(f"{library}.{base.__name__}")
-        if wrapper is not None:
-            return getattr(import_module(f"embodied_rm.client.integrations.{library}"), wrapper)
+    for name in class_names(env):
+        if name in INTEGRATIONS:
+            library = name.partition(".")[0]
+            return getattr(import_module(f"embodied_rm.client.integrations.{library}"), INTEGRATIONS[name])
     return None
+
+
+def class_names(env: Any) -> list[str]:
+    """Return library and name of the classes of an environment, such as "stable_baselines3.VecEnv"."""
+    return [f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(env).__mro__]
+
+
+def check_not_robosuite(env: Any) -> None:
+    """Raise `UserError` for an environment of robosuite or LIBERO as it is."""
+    if not set(ROBOSUITE_CLASSES).isdisjoint(class_names(env)):
+        raise UserError(
+            f"{type(env).__name__} of robosuite: wrap the environment that robosuite.make returned, in "
+            "embodied_rm.client.integrations.robosuite.RobosuiteEnv(env, views={'front': 'agentview'})"
+        )
 
 
 def is_single(env: Any) -> bool:
