@@ -15,13 +15,12 @@ import numpy as np
 from serving import SERVE_COMMAND, free_port, run_service
 from wire_client import LIFT_INSTRUCTION
 
+from embodied_rm.api.local_client import LocalClient
 from embodied_rm.client import episode_handles
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.paths import BUNDLED_CHECKPOINT
-from embodied_rm.types import Views
 
 VIEW_NAMES = ("front", "wrist")
 REPLICA_LABEL = "Ray Serve replica, state returned"
@@ -44,16 +43,16 @@ def time_steps(step: Callable[[], None], steps: int) -> list[float]:
 
 
 class InProcessScorer:
-    """In-process scoring."""
+    """In-process scoring, by the client of `embodied_rm.LearnedReward`."""
 
     def __init__(self, envs: int, frames: np.ndarray) -> None:
-        self.model = SubgoalRewardModel(load_progress_net(BUNDLED_CHECKPOINT))
-        self.views = Views(names=VIEW_NAMES, frames=frames)
-        self.state = self.model.reset(self.views, [LIFT_INSTRUCTION] * envs)
+        self.client, self.rows = LocalClient(load_progress_net(BUNDLED_CHECKPOINT)), range(envs)
+        self.frames = {name: np.ascontiguousarray(frames[:, i]) for i, name in enumerate(VIEW_NAMES)}
+        self.client.reset(self.rows, [0] * envs, [LIFT_INSTRUCTION] * envs, self.frames)
 
     def step(self) -> None:
         """Score one frame per environment."""
-        _, self.state = self.model.step(self.state, self.views)
+        self.client.step(self.rows, [0] * len(self.rows), [0] * len(self.rows), self.frames)
 
 
 class ServiceScorer:
@@ -83,7 +82,7 @@ def report(envs: int, in_process_s: list[float], service_s: dict[str, list[float
         "",
         "| | frames/s | share | late | target |",
         "|---|---|---|---|---|",
-        f"| in process | {2 * envs / in_process_median:.0f} | 1 | | |",
+        f"| in process: `LearnedReward` | {2 * envs / in_process_median:.0f} | 1 | | |",
     ]
     for name, times in service_s.items():
         median, p99 = float(np.median(times)), float(np.quantile(times, 0.99))

@@ -18,6 +18,7 @@ import numpy as np
 
 from embodied_sim.backends.backend import VISUAL_FIELDS, Array, PhysicsBackend, Rows
 from embodied_sim.render.flat_scene import FlatScene, is_primitive_only
+from embodied_sim.render.frustum import Frustums
 from embodied_sim.render.gl_context import GL_PLATFORMS, make_gl_context
 from embodied_sim.render.renderer import Frames, Size, camera_ids, height_width
 from embodied_sim.render.resource_thread import ResourceThread
@@ -79,6 +80,7 @@ class DrawContext:
         self._scene.flags[mujoco.mjtRndFlag.mjRND_CULL_FACE] = 1
         self._option = _geom_options()
         self._cameras = [_fixed_camera(index) for index in cameras]
+        self._frustums = Frustums(draw_model, cameras, *size)
         self._viewport = mujoco.MjrRect(0, 0, size[1], size[0])
         self._flipped_buffer = np.empty((*size, 3), np.uint8)
         self._context = mujoco.MjrContext(draw_model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -96,7 +98,9 @@ class DrawContext:
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
         draw_data = self._flat.update(data) if self._flat else data
+        groups = self._frustums.geom_groups(self._draw_model, draw_data)
         for view, camera in enumerate(self._cameras):
+            self._draw_model.geom_group[:] = groups[view]
             # A full update per view, not only of the camera: it also moves the headlight, and costs 5 of 500 us.
             mujoco.mjv_updateScene(self._draw_model, draw_data, self._option, None, camera, _GEOM_CATEGORIES, scene)
             mujoco.mjr_render(self._viewport, scene, self._context)
