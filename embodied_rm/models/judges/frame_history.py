@@ -10,6 +10,9 @@ import numpy as np
 
 from embodied_rm.types import BoolArray, Frames
 
+MAX_HISTORY_BYTES = 64 * 2**20
+"""Size up to which the frames of an episode are all kept, all cameras together: 445 frames of 224 x 224 pixels."""
+
 
 class MultiViewFrame(NamedTuple):
     """Images of all cameras of one environment at one timestep."""
@@ -45,16 +48,25 @@ class FrameHistory:
         return replace(extended, frames=frames, stride=stride)
 
     def sample_evenly(
-        self, current: MultiViewFrame, max_frames: int, *, truncate: bool = False
+        self, current: MultiViewFrame, max_frames: int, *, truncate: bool = False, start: int = 0
     ) -> list[MultiViewFrame]:
-        """Return up to `max_frames` frames, evenly spaced from the first frame to `current`, both included.
+        """Return up to `max_frames` frames, evenly spaced from the frame `start` to `current`, both included.
 
         `current` follows the last appended one. Target times are rounded, or truncated. For each the nearest stored
-        frame, without repetitions.
+        frame, without repetitions. They are exact up to `capacity` appended frames.
         """
-        count = min(max_frames, self.length + 1)
+        last = self.length - min(start, self.length)
         frame_indices = np.append(np.arange(len(self.frames)) * self.stride, self.length)
-        times = np.linspace(0, self.length, count)
-        target_indices = np.trunc(times) if truncate else times.round()
+        times = np.linspace(0, last, min(max_frames, last + 1))
+        target_indices = (np.trunc(times) if truncate else times.round()) + self.length - last
         nearest = np.abs(frame_indices[None] - target_indices[:, None]).argmin(axis=1)
         return [(*self.frames, current)[i] for i in np.unique(nearest)]
+
+
+def empty_history(num_frames: int, frame: MultiViewFrame) -> FrameHistory:
+    """Return an empty history for frames like `frame`: of at least `num_frames`, and of as many as its size permits.
+
+    One frame is the first frame alone.
+    """
+    capacity = num_frames if num_frames == 1 else max(num_frames, MAX_HISTORY_BYTES // frame.frames.nbytes)
+    return FrameHistory(capacity=capacity)

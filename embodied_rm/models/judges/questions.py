@@ -39,7 +39,7 @@ class Question(ABC):
 
     predicts_success: ClassVar[bool] = False  # whether answers contain a success prediction
     uses_previous_frame: ClassVar[bool] = False  # whether queries include the last scored frame
-    history_capacity: ClassVar[int] = 1  # number of past frames that it needs, at least 1 (the first frame)
+    history_capacity: ClassVar[int] = 1  # minimum number of past frames that are kept; 1: the first frame
 
     @abstractmethod
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
@@ -101,13 +101,14 @@ def interleave_images(
 
 
 def camera_videos(
-    context: EpisodeContext, max_frames: int, *, truncate: bool = False, num_frames: int = 0
+    context: EpisodeContext, max_frames: int, *, truncate: bool = False, num_frames: int = 0, start: int = 0
 ) -> list[list[Frames]]:
     """Return per visible camera up to `max_frames` images of the video so far, evenly spaced, the current one last.
 
-    `truncate`: see `FrameHistory.sample_evenly`. `num_frames`: a shorter video repeats its last image up to it.
+    `truncate` and `start`: see `FrameHistory.sample_evenly`. `num_frames`: up to it, a shorter video repeats its last
+    image.
     """
-    sampled = context.history.sample_evenly(context.current, max_frames, truncate=truncate)
+    sampled = context.history.sample_evenly(context.current, max_frames, truncate=truncate, start=start)
     sampled += sampled[-1:] * (num_frames - len(sampled))
     frames = [frame.by_view(context.view_names) for frame in sampled]
     return [[views[name] for views in frames if name in views] for name in context.current.by_view(context.view_names)]

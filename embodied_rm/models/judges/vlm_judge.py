@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, Answer, ChatModel
-from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.frame_history import MultiViewFrame, empty_history
 from embodied_rm.models.judges.judge_state import EpisodeContext, JudgeState
 from embodied_rm.models.judges.questions import ParsedAnswer, Question
 from embodied_rm.models.reward_model import (
@@ -58,13 +58,17 @@ class VlmJudge:
         check_reset(len(views), instructions, goal)
         first_frames, view_names = frames_per_env(views), tuple(views.names)
         goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
-        fields: dict[str, Any] = {
-            "view_names": view_names,
-            "history": FrameHistory(capacity=self.question.history_capacity),
-        }
         rows = zip(map(remove_token_brackets, instructions), first_frames, goal_frames, strict=True)
         contexts = (
-            EpisodeContext(instruction=text, first=frame, previous=frame, current=frame, goal=goal_frame, **fields)
+            EpisodeContext(
+                instruction=text,
+                view_names=view_names,
+                history=empty_history(self.question.history_capacity, frame),
+                first=frame,
+                previous=frame,
+                current=frame,
+                goal=goal_frame,
+            )
             for text, frame, goal_frame in rows
         )
         return JudgeState(tuple(contexts))
