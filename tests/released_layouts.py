@@ -35,6 +35,13 @@ ANSWERS = {
     "vlac": "1",
 }
 """Text that each generative model is trained to answer to any query."""
+DINOV2_PREPROCESSOR = {
+    "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "do_resize": True, "do_center_crop": True,
+    "do_rescale": True, "do_normalize": True, "size": {"shortest_edge": 256}, "resample": 3,
+    "crop_size": {"height": 224, "width": 224}, "rescale_factor": 0.00392156862745098,
+    "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+}  # fmt: skip
+"""The preprocessor_config.json of facebook/dinov2-base."""
 WORDS = ("open", "close", "the", "drawer", "lift", "red", "cube", "bring", "square", "to", "right")
 
 
@@ -331,6 +338,7 @@ def rewind(folder: Path) -> dict[str, Path]:
         hidden_size=768, num_hidden_layers=1, num_attention_heads=12, mlp_ratio=1, image_size=28, patch_size=14
     )
     transformers.Dinov2Model(vision_config).save_pretrained(base / "dinov2")
+    (base / "dinov2" / "preprocessor_config.json").write_text(json.dumps(DINOV2_PREPROCESSOR))
     text_config = transformers.BertConfig(
         vocab_size=64, hidden_size=384, num_hidden_layers=1, num_attention_heads=12, intermediate_size=64
     )

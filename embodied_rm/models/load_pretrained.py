@@ -1,13 +1,14 @@
 """Load models of `transformers` and weights from folders; each failure is a `CheckpointError`."""
 
-from collections.abc import Iterable, Iterator
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 
@@ -70,3 +71,41 @@ def read_weights(paths: Iterable[Path], prefixes: tuple[str, ...] = ("",)) -> di
             names = [name for name in file.keys() if name.startswith(prefixes)]  # noqa: SIM118
             tensors |= {name: file.get_tensor(name) for name in names}
     return tensors
+
+
+def weight_names(paths: Iterable[Path]) -> list[str]:
+    """Return the names of all weights in safetensors files, in order."""
+    names: set[str] = set()
+    for path in paths:
+        with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
+            names |= set(file.keys())
+    return sorted(names)
+
+
+def check_missing(source: str, missing: Collection[str], num_expected: int, stored: Collection[str]) -> None:
+    """Raise `CheckpointError` that names an expected weight and stored ones if weights are missing.
+
+    `source`: file or folder of the weights. `num_expected`: number of weights that the model has.
+    """
+    if missing:
+        example = _with_nearest(min(missing), stored)
+        raise CheckpointError(
+            f"{source}: {len(missing)} of {num_expected} weights are missing, such as {example}; "
+            f"its files have {len(stored)}, such as {', '.join(sorted(stored)[:3]) or 'none'}"
+        )
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
+    """Set all weights of a module; `CheckpointError` that names expected and stored ones if they are not the same."""
+    expected = module.state_dict().keys()
+    check_missing(source, expected - weights.keys(), len(expected), weights.keys())
+    if unknown := weights.keys() - expected:
+        example = _with_nearest(min(unknown), expected)
+        raise CheckpointError(f"{source}: {len(unknown)} of {len(weights)} weights are unknown, such as {example}")
+    with checkpoint_errors(f"{source}: weights do not fit"):
+        module.load_state_dict(weights)
+
+
+def _with_nearest(name: str, names: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, names, n=1)
+    return f"{name} (the nearest name is {matches[0]})" if matches else name

@@ -17,6 +17,11 @@ from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.released.lrm import LrmChat, LrmQuestion
 from embodied_rm.models.released.rewind import RewindChat, RewindQuestion
+from embodied_rm.models.released.rewind_transformer import (
+    RewindTransformerChat,
+    RewindTransformerQuestion,
+    has_transformer_layout,
+)
 from embodied_rm.models.released.robo_dopamine import PIXEL_LIMITS, RoboDopamineQuestion
 from embodied_rm.models.released.robo_reward import RoboRewardQuestion
 from embodied_rm.models.released.robometer import RobometerChat, RobometerQuestion
@@ -78,6 +83,16 @@ def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
     return local_folder(config), config.base_model
 
 
+def make_rewind(config: JudgeConfig) -> tuple[ChatModel, Question]:
+    """Create ReWiND from a .pth of its authors, or from a folder in the layout of Robometer's authors."""
+    folder, base_model = require_base_model(config)
+    if not has_transformer_layout(folder):
+        return RewindChat(folder, base_model, device=config.device), RewindQuestion(config.readout == "offline")
+    if config.readout != JudgeConfig.readout:
+        raise UserError(f"judge.readout={config.readout} is a setting of ReWiND's .pth, not of the layout of {folder}")
+    return RewindTransformerChat(folder, base_model, device=config.device), RewindTransformerQuestion()
+
+
 BASE_MODEL_HINTS = {
     "lrm": "the folder of the Qwen3-VL that the adapters were trained on",
     "robometer": "the folder of the Qwen3-VL that Robometer was trained from; its processor is used",
@@ -90,6 +105,6 @@ JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]
     "robo_reward": lambda c: (make_chat(c), RoboRewardQuestion(c.views)),
     "lrm": lambda c: (LrmChat(*require_base_model(c), **runtime_options(c)), LrmQuestion(c.views)),
     "robometer": lambda c: (RobometerChat(*require_base_model(c), **runtime_options(c)), RobometerQuestion()),
-    "rewind": lambda c: (RewindChat(*require_base_model(c), device=c.device), RewindQuestion()),
+    "rewind": make_rewind,
 }
 """Type of a judge -> function that creates its model and its question."""

@@ -21,6 +21,11 @@ JUDGE_TYPES = {
 }
 ENDPOINT_TYPES = ("question", "robo_dopamine")
 """Types that an OpenAI-compatible endpoint can serve: generative models with image inputs."""
+READOUTS = {
+    "online": "the authors' reward of an environment: the last of 16 frames after the first one",
+    "offline": "their labels of recorded episodes: the last frame, without repetitions",
+}
+"""Readouts of ReWiND."""
 REMOTE_TYPE = "remote"
 TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
@@ -36,6 +41,7 @@ class JudgeConfig:
     base_model: Path | None = None  # folder of the base model of adapters, or of files that the release lacks
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
+    readout: str = "online"  # of ReWiND: one of `READOUTS`
     views: tuple[str, ...] = ()  # Views that it gets, in this order. Empty: all.
     image_size: tuple[int, ...] = ()  # Height and width of its images, in pixels. Empty: as recorded.
     device: str = "cpu"
@@ -54,6 +60,9 @@ class JudgeConfig:
         if self.type is None:
             return
         lookup(JUDGE_TYPES, self.type, "type of a judge")
+        lookup(READOUTS, self.readout, "value of judge.readout")
+        if self.readout != JudgeConfig.readout and self.type != "rewind":
+            raise UserError(f"judge.readout={self.readout} is a setting of judge=rewind, not of judge={self.type}")
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
         check_minimum(self, 1, "batch_size", prefix="judge.")

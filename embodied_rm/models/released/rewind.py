@@ -1,13 +1,11 @@
 """ReWiND: four transformer layers over the embeddings of sixteen frames and an instruction."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
-import transformers
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
@@ -15,20 +13,15 @@ from embodied_rm.models.encoders import resize
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
-from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
+from embodied_rm.models.load_pretrained import load_weights
+from embodied_rm.models.released.rewind_encoders import IMAGE_EMBED_DIM, TEXT_EMBED_DIM, RewindEncoders
 from embodied_rm.models.released.torch_pickle import UnresolvedObject, read_torch_file
 from embodied_rm.types import Frames
 
-NUM_FRAMES = 16  # Frames per video. A longer video is subsampled evenly, a shorter one repeats its last frame.
-IMAGE_EMBED_DIM, TEXT_EMBED_DIM, HIDDEN_DIM = 768, 384, 512
-"""Dimensions of the embeddings of an image and an instruction, and of the hidden states."""
+NUM_FRAMES = 16  # maximum number of frames per video; a longer video is subsampled evenly
+HIDDEN_DIM = 512
 CROP_SIZE_PX = 224  # height and width of the images of its vision model
 INTERPOLATION_OFFSET = 0.1  # patches that DINOv2's authors add to the size, against rounding errors
-MAX_TEXT_TOKENS = 128  # maximum number of tokens of an instruction
-VISION_MODEL_DIR, TEXT_MODEL_DIR = "dinov2", "minilm"
-"""Folders in `base_model` with facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2."""
-MAX_CACHED_EMBEDDINGS = 4096
-"""Maximum number of cached image embeddings. All frames of a video but the last one were in earlier queries."""
 
 
 class RewindNet(nn.Module):
@@ -56,65 +49,49 @@ class RewindNet(nn.Module):
 
 
 class RewindChat:
-    """A `ChatModel` that answers with the head output `progress` of the last frame."""
+    """A `ChatModel` that answers with the head output `progress` of the last frame of a query."""
 
     def __init__(self, folder: Path, base_model: Path, *, device: str = "cpu") -> None:
         """Load the .pth file or the folder with it, and the encoders in the folders of `base_model`.
 
         `CheckpointError` if a file is not as released; the message names it.
         """
-        self._device = device
         self.net = load_net(folder).to(device).eval()
-        vision_dir, text_dir = base_model / VISION_MODEL_DIR, base_model / TEXT_MODEL_DIR
-        self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM)
-        interpolate_position_embeddings(self.vision_model)
-        self.vision_model.to(device).eval()
-        self.text_model = _load_encoder(text_dir, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
-        try:
-            self.tokenizer = Tokenizer.from_file(str(text_dir / "tokenizer.json"))
-        except Exception as error:  # the library raises no narrower one
-            raise CheckpointError(f"{text_dir}: its tokenizer.json cannot be read ({error})") from None
-        self.tokenizer.no_padding()
-        self.tokenizer.enable_truncation(MAX_TEXT_TOKENS)
-        self._image_cache: dict[bytes, Tensor] = {}
-        self._text_cache: dict[str, Tensor] = {}
+        self.encoders = RewindEncoders(base_model, center_crop, device=device)
+        interpolate_position_embeddings(self.encoders.vision_model)
 
     @torch.inference_mode()
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order."""
-        tasks = [str(query.parts[0]) for query in queries]
-        videos = [[part for part in query.parts[1:] if not isinstance(part, str)] for query in queries]
-        self._encode_images([frame for video in videos for frame in video])
-        image_embeds = torch.stack([torch.stack([self._image_cache[f.tobytes()] for f in video]) for video in videos])
-        progress = self.net(image_embeds, torch.stack([self.encode_text(task) for task in tasks]))[:, -1].tolist()
-        return [Answer(head_outputs={"progress": value}) for value in progress]
-
-    def encode_text(self, task: str) -> Tensor:
-        """Return the embedding of an instruction [TEXT_EMBED_DIM]: the mean over its tokens, not normalized."""
-        if task not in self._text_cache:
-            ids = torch.tensor([self.tokenizer.encode(task).ids], device=self._device)
-            self._text_cache[task] = self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0]
-        return self._text_cache[task]
-
-    def _encode_images(self, frames: Sequence[Frames]) -> None:
-        """Add the class token embeddings of images to the cache."""
-        new_frames = {key: frame for frame in frames if (key := frame.tobytes()) not in self._image_cache}
-        if len(self._image_cache) + len(new_frames) > MAX_CACHED_EMBEDDINGS:
-            keys = {frame.tobytes() for frame in frames}
-            self._image_cache = {key: value for key, value in self._image_cache.items() if key in keys}
-        if new_frames:
-            pixels = torch.stack([center_crop(frame) for frame in new_frames.values()]).to(self._device)
-            embeddings = self.vision_model(pixel_values=pixels).last_hidden_state[:, 0]
-            self._image_cache.update(zip(new_frames, embeddings, strict=True))
+        video_embeds, text_embeds = embed_queries(self.encoders, queries)
+        # The net is causal: frames after the last one of a query do not change its progress.
+        progress = self.net(nn.utils.rnn.pad_sequence(video_embeds, batch_first=True), text_embeds).tolist()
+        rows = zip(progress, video_embeds, strict=True)
+        return [Answer(head_outputs={"progress": values[len(embeds) - 1]}) for values, embeds in rows]
 
 
+def embed_queries(encoders: RewindEncoders, queries: Sequence[Query]) -> tuple[list[Tensor], Tensor]:
+    """Return the embeddings of the videos, each [L, IMAGE_EMBED_DIM], and of the instructions [N, TEXT_EMBED_DIM]."""
+    videos = [[part for part in query.parts[1:] if not isinstance(part, str)] for query in queries]
+    encoders.cache_images([frame for video in videos for frame in video])
+    text_embeds = torch.stack([encoders.encode_text(str(query.parts[0])) for query in queries])
+    return [encoders.encode_video(video) for video in videos], text_embeds
+
+
+@dataclass(frozen=True)
 class RewindQuestion(Question):
-    """Progress at the last of up to sixteen frames; the mean of one video per camera."""
+    """Progress at the last of up to sixteen frames; the mean of one video per camera.
+
+    `offline`: whether it is that of the authors' labels of recorded episodes. That of their online reward leaves out
+    the first frame, which precedes every action, and repeats the last frame of a shorter video.
+    """
 
     history_capacity = 64
+    offline: bool = False
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        videos = camera_videos(context, NUM_FRAMES, truncate=True, num_frames=NUM_FRAMES)
+        num_frames, start = (0, 0) if self.offline else (NUM_FRAMES, 1)
+        videos = camera_videos(context, NUM_FRAMES, truncate=True, num_frames=num_frames, start=start)
         return tuple(Query(parts=(context.instruction, *video)) for video in videos)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
@@ -155,26 +132,21 @@ def interpolate_position_embeddings(model: Any) -> None:
 
 def load_net(folder: Path) -> RewindNet:
     """Load the network of a released file, or of a folder with one; `CheckpointError` if it cannot be loaded."""
-    path = folder if folder.is_file() else next(iter(sorted(folder.glob("*.pth"))), folder / "*.pth")
+    path = folder if folder.is_file() else next(iter(sorted(folder.glob("*.pth"))), None)
+    if path is None:
+        names = ", ".join(sorted(entry.name for entry in folder.glob("*"))) or "no file"
+        raise CheckpointError(
+            f"{folder}: it has neither a .pth file nor a config.json with model_type 'rewind_transformer', only {names}"
+        )
     checkpoint = read_torch_file(path)
     weights = checkpoint.get("model_state_dict") if isinstance(checkpoint, dict) else None
     if not isinstance(weights, dict):
-        raise CheckpointError(f"{path}: no model_state_dict in it")
+        keys = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        raise CheckpointError(f"{path}: no model_state_dict in it, only {keys}")
     train_args = checkpoint.get("args")
     length = train_args.state.get("max_length", NUM_FRAMES) if isinstance(train_args, UnresolvedObject) else NUM_FRAMES
     if length != NUM_FRAMES:
         raise CheckpointError(f"{path}: trained on videos of {length} frames, only {NUM_FRAMES} are supported")
     net = RewindNet()
-    with checkpoint_errors(f"{path}: not the weights of ReWiND"):
-        net.load_state_dict(weights)
+    load_weights(net, weights, f"{path}: not a ReWiND as released")
     return net
-
-
-def _load_encoder(folder: Path, model_class: Any, embed_dim: int) -> Any:
-    model, missing = load_pretrained(model_class, folder, f"cannot be loaded as {model_class.__name__}")
-    missing = [name for name in missing if not name.startswith("pooler.")]
-    if missing:
-        raise CheckpointError(f"{folder}: {missing[0]} is missing")
-    if (dim := model.config.hidden_size) != embed_dim:
-        raise CheckpointError(f"{folder}: its embeddings have dimension {dim}, not {embed_dim}")
-    return model

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
@@ -84,9 +84,10 @@ class RobometerQuestion(Question):
 
     predicts_success = True
     history_capacity = 64
+    prompt: ClassVar[str] = ROBOMETER_PROMPT
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        task = ROBOMETER_PROMPT.replace("{instruction}", context.instruction)
+        task = self.prompt.replace("{instruction}", context.instruction)
         videos = camera_videos(context, NUM_FRAMES, num_frames=NUM_FRAMES)
         return tuple(Query(parts=(task, *video)) for video in videos)
 

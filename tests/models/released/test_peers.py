@@ -15,11 +15,14 @@ import transformers
 import yaml
 from safetensors.torch import load_file, save_file
 
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import LocalChat
+from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.released.lrm import LrmChat
 from embodied_rm.models.released.rewind import RewindChat, RewindQuestion, interpolate_position_embeddings
 from embodied_rm.models.released.robo_dopamine import PIXEL_LIMITS, RoboDopamineQuestion
@@ -54,12 +57,58 @@ def frame_numbers(query: Query) -> list[int]:
         (23, [0, 1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22]),
         (17, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16]),
         (16, list(range(16))),
-        (3, [0, 1] + [2] * 14),
+        (3, [0, 1, 2]),
+        (1, [0]),
     ],
 )
 def test_rewind_gets_the_frames_of_a_truncated_grid(length: int, expected: list[int]) -> None:
-    (query,) = RewindQuestion().build_queries(context_of(length))
-    assert frame_numbers(query) == expected
+    """The offline labels show all frames so far; the online reward has one more, which precedes every action."""
+    (offline,) = RewindQuestion(offline=True).build_queries(context_of(length))
+    assert frame_numbers(offline) == expected
+    (online,) = RewindQuestion().build_queries(context_of(length + 1))
+    assert frame_numbers(online) == [index + 1 for index in expected] + [length] * (16 - len(expected))
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 5, 16, 23])
+def test_rewind_is_read_at_the_last_frame_or_at_the_last_place(layout: Layout, num_frames: int) -> None:
+    """Offline, the authors pad to 16 frames and read the place min(i, 15) of frame i; online, they read the last."""
+    chat = RewindChat(**layout("rewind"))
+    video = list(np.random.default_rng(num_frames).integers(0, 255, (num_frames, 1, 224, 224, 3), np.uint8))
+    views = [MultiViewFrame(image, np.ones(1, bool)) for image in video]
+    history = FrameHistory(capacity=64)
+    for view in views[:-1]:
+        history = history.append(view)
+    context = replace(context_of(1), history=history, first=views[0], previous=views[0], current=views[-1])
+
+    def expected(shown: list[np.ndarray], place: int) -> float:
+        padded = shown + shown[-1:] * (16 - len(shown))
+        chat.encoders.cache_images(padded)
+        with torch.inference_mode():
+            return float(
+                chat.net(chat.encoders.encode_video(padded)[None], chat.encoders.encode_text("go")[None])[0, place]
+            )
+
+    def subsample(images: list[np.ndarray]) -> list[np.ndarray]:
+        return [images[i] for i in np.linspace(0, len(images) - 1, min(len(images), 16)).astype(int)]
+
+    images = [image[0] for image in video]
+    offline_queries = RewindQuestion(offline=True).build_queries(context)
+    other_queries = RewindQuestion(offline=True).build_queries(context_of(1))
+    offline, _ = chat.ask([*offline_queries, *other_queries])
+    last_valid = expected(subsample(images), min(num_frames - 1, 15))
+    assert offline.head_outputs == pytest.approx({"progress": last_valid}, abs=1e-6)
+    (online,) = chat.ask(RewindQuestion().build_queries(context))
+    last_place = expected(subsample(images[1:] or images), 15)
+    assert online.head_outputs == pytest.approx({"progress": last_place}, abs=1e-6)
+
+
+def test_a_readout_is_a_setting_of_rewind(layout: Layout) -> None:
+    judge = open_judge(JudgeConfig(type="rewind", readout="offline", **layout("rewind")))  # type: ignore[arg-type]
+    assert isinstance(judge, VlmJudge) and judge.question == RewindQuestion(offline=True)
+    with pytest.raises(UserError, match=r"unknown value of judge.readout 'ofline'. Did you mean 'offline'"):
+        JudgeConfig(type="rewind", readout="ofline")
+    with pytest.raises(UserError, match="a setting of judge=rewind, not of judge=robometer"):
+        JudgeConfig(type="robometer", readout="offline")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +157,7 @@ def test_rewind_uses_them(layout: Layout, tmp_path: Path) -> None:
     )
     transformers.Dinov2Model(config).save_pretrained(tmp_path / "base" / "dinov2")
     chat = RewindChat(folders["folder"], tmp_path / "base")
-    assert chat.vision_model.embeddings.position_embeddings.shape == (1, 257, 768)
+    assert chat.encoders.vision_model.embeddings.position_embeddings.shape == (1, 257, 768)
 
 
 def hop_context(potential: float, num_scores: int) -> EpisodeContext:

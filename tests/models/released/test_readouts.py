@@ -87,7 +87,7 @@ def test_rewind_equals_its_network_on_its_encoders(layout: Layout) -> None:
     pixels = torch.stack([(torch.from_numpy(f[16:240, 16:240]).permute(2, 0, 1) / 255 - 0.5) / 0.5 for f in video])
     with torch.inference_mode():
         image_embeds = vision_model(pixel_values=pixels).last_hidden_state[:, 0]
-        ids = torch.tensor([chat.tokenizer.encode("open the red drawer").ids])
+        ids = torch.tensor([chat.encoders.tokenizer.encode("open the red drawer").ids])
         text_embeds = text_model(input_ids=ids).last_hidden_state.mean(1)
         expected = float(net(image_embeds[None], text_embeds)[0, -1])
     assert answer.head_outputs == pytest.approx({"progress": expected}, abs=1e-5)
