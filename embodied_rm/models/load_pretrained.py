@@ -88,7 +88,7 @@ def check_missing(source: str, missing: Collection[str], num_expected: int, stor
     `source`: file or folder of the weights. `num_expected`: number of weights that the model has.
     """
     if missing:
-        example = _with_nearest(min(missing), stored)
+        example = with_nearest(min(missing), stored)
         raise CheckpointError(
             f"{source}: {len(missing)} of {num_expected} weights are missing, such as {example}; "
             f"its files have {len(stored)}, such as {', '.join(sorted(stored)[:3]) or 'none'}"
@@ -100,12 +100,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str) 
     expected = module.state_dict().keys()
     check_missing(source, expected - weights.keys(), len(expected), weights.keys())
     if unknown := weights.keys() - expected:
-        example = _with_nearest(min(unknown), expected)
+        example = with_nearest(min(unknown), expected)
         raise CheckpointError(f"{source}: {len(unknown)} of {len(weights)} weights are unknown, such as {example}")
     with checkpoint_errors(f"{source}: weights do not fit"):
         module.load_state_dict(weights)
 
 
-def _with_nearest(name: str, names: Iterable[str]) -> str:
+def with_nearest(name: str, names: Iterable[str]) -> str:
+    """Return a name, followed by the nearest of some names if one is similar."""
     matches = difflib.get_close_matches(name, names, n=1)
     return f"{name} (the nearest name is {matches[0]})" if matches else name

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
-from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
+from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
@@ -153,8 +153,7 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     options: dict[str, Any] = {"dtype": WEIGHT_DTYPES[dtype], "attn_implementation": attn_implementation}
     processor = load_processor(folder, problem)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
-    if missing:
-        raise CheckpointError(f"{folder}: {len(missing)} weights are missing, the first is {missing[0]}")
+    check_missing(str(folder), missing, len(model.state_dict()), weight_names(folder.glob("*.safetensors")))
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
         raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model

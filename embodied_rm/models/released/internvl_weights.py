@@ -16,7 +16,7 @@ import transformers
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
 
 VISION_PREFIX, LANGUAGE_PREFIX = "model.vision_tower.encoder.layer", "model.language_model.layers"
 VISION_LAYER_PATTERN, LANGUAGE_LAYER_PATTERN = r"vision_model\.encoder\.layers\.", r"language_model\.model\.layers\."
@@ -53,7 +53,7 @@ LANGUAGE_FIELDS = (*LAYER_FIELDS, "num_key_value_heads", "vocab_size", "rms_norm
 
 
 def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    """Rename released weights to the names of `transformers`; `CheckpointError` for a name outside of the layout."""
+    """Rename released weights to the names of `transformers`; a name outside of the layout stays as it is."""
     converted: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if (vision_match := VISION_QKV_PATTERN.fullmatch(name)) is not None:
@@ -82,7 +82,7 @@ def _rename_weight(name: str) -> str:
         new_name, count = re.subn(rf"\A{pattern}", replacement, name)
         if count:
             return new_name
-    raise CheckpointError(f"{name} is not a weight of an InternVL 2 over InternLM2")
+    return name
 
 
 def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
@@ -94,7 +94,8 @@ def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_im
         llm_config, tensors = released_config["llm_config"], read_weights(sorted(folder.glob("*.safetensors")))
         num_heads, num_kv_heads = llm_config["num_attention_heads"], llm_config["num_key_value_heads"]
         model: nn.Module = transformers.InternVLForConditionalGeneration(config)
-        model.to(dtype=dtype).load_state_dict(convert_weights(tensors, num_heads, num_kv_heads))
+        weights = convert_weights(tensors, num_heads, num_kv_heads)
+    load_weights(model.to(dtype=dtype), weights, f"{folder}: not an InternVL 2 over InternLM2 (names of transformers)")
     return model
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
+from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights, with_nearest
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
@@ -40,7 +40,11 @@ class LoraAdapter:
 
 def read_adapter(folder: Path) -> LoraAdapter:
     """Read the adapter in a folder; `CheckpointError` if it cannot be read."""
-    config, tensors = _read_config(folder / CONFIG_FILE), _read_tensors(folder / WEIGHTS_FILE)
+    return make_adapter(_read_tensors(folder / WEIGHTS_FILE), _read_config(folder / CONFIG_FILE), folder / WEIGHTS_FILE)
+
+
+def make_adapter(tensors: Mapping[str, Tensor], config: Mapping[str, Any], source: Path) -> LoraAdapter:
+    """Return the adapter of weights, named as in the model, with its rank and scale; `source` is for error messages."""
     pairs: dict[str, dict[str, Tensor]] = {}
     full_weights = {}
     for name, tensor in tensors.items():
@@ -50,9 +54,9 @@ def read_adapter(folder: Path) -> LoraAdapter:
             full_weights[re.sub(r"\.modules_to_save(\.default)?\.", ".", name)] = tensor
     incomplete = [module for module, pair in pairs.items() if len(pair) != 2]
     if incomplete:
-        raise CheckpointError(f"{folder / WEIGHTS_FILE}: {incomplete[0]} has only one of two matrices")
+        raise CheckpointError(f"{source}: {incomplete[0]} has only one of two matrices")
     if pairs and not any(pair["B"].any() for pair in pairs.values()):
-        raise CheckpointError(f"{folder / WEIGHTS_FILE}: every lora_B is zero, so it was never trained")
+        raise CheckpointError(f"{source}: every lora_B is zero, so it was never trained")
     rank, alpha = config["r"], config["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     low_rank = {module: (pair["A"], pair["B"] * scale) for module, pair in pairs.items()}
@@ -62,13 +66,19 @@ def read_adapter(folder: Path) -> LoraAdapter:
 def _read_config(path: Path) -> dict[str, Any]:
     with checkpoint_errors(f"{path}: not the configuration of an adapter"):
         config = json.loads(path.read_text())
+    check_config(config, path)
+    return config
+
+
+def check_config(config: Mapping[str, Any], path: Path) -> None:
+    """Raise `CheckpointError` unless a configuration is that of an adapter of two matrices per layer."""
+    with checkpoint_errors(f"{path}: not the configuration of an adapter"):
         rank, alpha = config["r"], config["lora_alpha"]
     if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise CheckpointError(f"{path}: r and lora_alpha must be numbers, r > 0, got {rank!r} and {alpha!r}")
     options = {key: config[key] for key, plain in PLAIN_LORA_CONFIG.items() if config.get(key) not in (plain, None)}
     if (peft_type := config.get("peft_type")) != "LORA" or options:
         raise CheckpointError(f"{path}: only plain LoRA is supported, this is {peft_type} with {options}")
-    return config
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -117,7 +127,7 @@ class AdapterSwitcher:
         for path, (a, b) in adapter.low_rank.items():
             module = modules.get(path)
             if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != (b.shape[0], a.shape[1]):
-                raise CheckpointError(f"the adapter {name} is not for this model: {path} does not fit")
+                raise CheckpointError(_misfit_message(name, path, modules))
             matched[module] = (a.to(module.weight), b.to(module.weight))
         return matched
 
@@ -127,6 +137,11 @@ def _match_parameters(model: nn.Module, name: str, adapter: LoraAdapter) -> dict
     for path, tensor in adapter.full_weights.items():
         parameter = parameters.get(path)
         if parameter is None or parameter.shape != tensor.shape:
-            raise CheckpointError(f"the adapter {name} is not for this model: {path} does not fit")
+            raise CheckpointError(_misfit_message(name, path, parameters))
         matched[parameter] = tensor.to(parameter)
     return matched
+
+
+def _misfit_message(adapter: str, path: str, available: Mapping[str, object]) -> str:
+    reason = f"{path} does not fit" if path in available else f"it has no {with_nearest(path, available)}"
+    return f"the adapter {adapter} is not for this model: {reason}"

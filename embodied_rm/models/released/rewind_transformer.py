@@ -1,6 +1,5 @@
 """ReWiND as Robometer's authors trained it: a larger network with a progress token after each frame, and success."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_weights, read_weights
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
 from embodied_rm.models.released.rewind import embed_queries
 from embodied_rm.models.released.rewind_encoders import VISION_MODEL_DIR, RewindEncoders
 from embodied_rm.models.released.robometer import NUM_FRAMES, RobometerQuestion, to_progress
-from embodied_rm.models.released.robometer_weights import HEAD_NAMES, flatten, head_shape, make_head
+from embodied_rm.models.released.robometer_weights import HEAD_NAMES, check_heads, head_shape, make_head, read_settings
 from embodied_rm.types import Frames
 
 MODEL_TYPE = "rewind_transformer"
@@ -106,16 +105,13 @@ class RewindTransformerQuestion(RobometerQuestion):
 
 def has_transformer_layout(folder: Path) -> bool:
     """Return whether a folder has a config.json of this network."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return False
-    return _read_settings(path).get("model_type") == MODEL_TYPE
+    return read_settings(folder / "config.json").get("model_type") == MODEL_TYPE
 
 
 def load_transformer_net(folder: Path) -> RewindTransformerNet:
     """Load the network of a folder; `CheckpointError` if it cannot be loaded."""
     path = folder / "config.json"
-    settings = _read_settings(path)
+    settings = read_settings(path)
     for key, setting_type in SETTING_TYPES.items():
         if type(settings.get(key)) is not setting_type:
             raise CheckpointError(
@@ -124,16 +120,10 @@ def load_transformer_net(folder: Path) -> RewindTransformerNet:
             )
     stored = read_weights(sorted(folder.glob("*.safetensors")))
     tensors = {name: tensor.float() for name, tensor in stored.items() if not name.startswith(UNUSED_PREFIXES)}
-    heads = {f"{name}.{layer}.weight" for name in HEAD_NAMES for layer in (0, 4)}
-    check_missing(str(folder), heads - tensors.keys(), len(heads), stored)
+    check_heads(str(folder), tensors, stored)
     with checkpoint_errors(f"{folder}: its network cannot be built"):
         net = RewindTransformerNet(settings, tensors)
     load_weights(net, tensors, str(folder))
     if net.prog_token_A is not None and net.prog_token_A.shape[1] < NUM_FRAMES:
         raise CheckpointError(f"{folder}: it has {net.prog_token_A.shape[1]} progress tokens, fewer than {NUM_FRAMES}")
     return net
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    with checkpoint_errors(f"{path}: not the configuration of a model"):
-        return dict(flatten(json.loads(path.read_text())))

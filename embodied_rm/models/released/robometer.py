@@ -16,6 +16,7 @@ from embodied_rm.models.judges.local import WEIGHT_DTYPES
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
 from embodied_rm.models.judges.released_prompts import ROBOMETER_PROMPT
 from embodied_rm.models.load_pretrained import checkpoint_errors
+from embodied_rm.models.released.robometer_adapter import ADAPTER_NAME, is_adapter_only, switch_adapter
 from embodied_rm.models.released.robometer_weights import HEAD_NAMES, check_readout, load_backbone, load_heads
 
 ADDED_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|sim_token|>", "<|prog_token|>")
@@ -41,13 +42,16 @@ class RobometerChat(BatchedChat):
     ) -> None:
         """Load the released files and the processor of the Qwen3-VL that it was trained from, in `base_model`.
 
-        `CheckpointError` if a file is not as released. See `LocalChat` for the other arguments.
+        A folder with an adapter alone is one for the Robometer in `base_model`. `CheckpointError` if a file is not as
+        released. See `LocalChat` for the other arguments.
         """
         self.batch_size, self._device = batch_size, device
         check_readout(folder)
-        self.model, self.heads = load_backbone(folder, attn_implementation), load_heads(folder)
+        backbone_folder = base_model if is_adapter_only(folder) else folder
+        self.model, self.heads = load_backbone(backbone_folder, attn_implementation), load_heads(folder)
         for module in (self.model, self.heads):
             module.to(device=device, dtype=WEIGHT_DTYPES[dtype]).eval()
+        self._adapters = switch_adapter(self.model, folder)
         self.processor = _load_processor(base_model)
         self._progress_token_id: int = self.processor.tokenizer.convert_tokens_to_ids(PROGRESS_TOKEN)
         num_embeddings = self.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
@@ -69,7 +73,8 @@ class RobometerChat(BatchedChat):
             processor_kwargs={"padding": True, "padding_side": "right"},
         )
         inputs = {name: tensor.to(self._device) for name, tensor in encoding.items()}
-        hidden_states = self.model(**inputs).last_hidden_state
+        with self._adapters.use_adapter(ADAPTER_NAME):
+            hidden_states = self.model(**inputs).last_hidden_state
         token_indices = [int(torch.nonzero(ids == self._progress_token_id)[-1]) for ids in inputs["input_ids"]]
         frame_states = hidden_states[torch.arange(len(token_indices)), torch.tensor(token_indices)]
         progress_logits, success_logits = (self.heads[name](frame_states).float() for name in HEAD_NAMES)

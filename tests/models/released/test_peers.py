@@ -286,6 +286,6 @@ def test_an_unknown_layout_is_refused_with_expected_and_stored_names(robometer: 
     tensors = read_all(robometer["folder"])
     renamed = {name.replace("model.", "backbone.", 1): tensor for name, tensor in tensors.items()}
     rewrite(robometer["folder"], renamed)
-    pattern = r"weights of the backbone are missing, such as .*; its files have \d+, such as backbone\."
+    pattern = r"(\d+) of \1 weights are missing, such as .* \(the nearest name is .*\); its files have \d+, such as b"
     with pytest.raises(CheckpointError, match=pattern):
         RobometerChat(**robometer)
