@@ -80,8 +80,8 @@ def test_rewind_is_read_at_the_last_frame_or_at_the_last_place(layout: Layout, n
         history = history.append(view)
     context = replace(context_of(1), history=history, first=views[0], previous=views[0], current=views[-1])
 
-    def expected(shown: list[np.ndarray], place: int) -> float:
-        padded = shown + shown[-1:] * (16 - len(shown))
+    def expected(frames: list[np.ndarray], place: int) -> float:
+        padded = frames + frames[-1:] * (16 - len(frames))
         chat.encoders.cache_images(padded)
         with torch.inference_mode():
             return float(

@@ -35,7 +35,7 @@ def rename_weights(folder: Path, rename: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(
     ("name", "key"), [*((name, "folder") for name in sorted(LAYOUTS)), ("lrm", "base_model"), ("rewind", "base_model")]
 )
-def test_other_names_of_weights_are_shown(name: str, key: str, layout: Layout, tmp_path: Path) -> None:
+def test_a_message_has_other_names_of_weights(name: str, key: str, layout: Layout, tmp_path: Path) -> None:
     folders = copy_folders(layout(name), tmp_path)
     rename_weights(folders[key], lambda weight: f"a_{weight}")
     expected = r"\d+ of \d+ weights are missing, such as \S+ .*its files have \d+, such as a_\S+, a_\S+"
@@ -45,7 +45,7 @@ def test_other_names_of_weights_are_shown(name: str, key: str, layout: Layout, t
         open_judge(JudgeConfig(type=name, **folders))  # type: ignore[arg-type]
 
 
-def test_the_nearest_module_of_a_misfitting_adapter_is_shown(layout: Layout, tmp_path: Path) -> None:
+def test_a_message_has_the_nearest_module_of_an_adapter(layout: Layout, tmp_path: Path) -> None:
     folders = copy_folders(layout("lrm"), tmp_path)
     rename_weights(folders["folder"] / "completion", lambda weight: weight.replace("self_attn", "attn"))
     message = r"completion is not for this model: it has no .*\.attn\.\w+ \(the nearest name is .*self_attn\.\w+\)"
