@@ -68,7 +68,8 @@ NUMBERS = {
     "35": 35.0, "+35": 35.0, "-20": -20.0, "0": 0.0, "1": 1.0, "0.9": 0.9, "1e1": 10.0, " 35 ": 35.0, "35.5": 35.5,
     ".5": 0.5, "150": 150.0, "-150": -150.0, "35.": 35.0, "1_0": 10.0, "": None, "abc": None, "+": None, "nan": None,
     "inf": None, "1e-2": 0.01, "-0": 0.0, "035": 35.0, "  7\n": 7.0, "+.5": 0.5, "-1.5e1": -15.0, "- 5": None,
-    ".": None, "1,000": 1.0, "35%": 35.0, "3 5": 3.0, "7\n8": 7.0, "0,9": 0.0, "35 percent": 35.0,  # errors in the authors' code
+    ".": None,
+    "1,000": 1.0, "35%": 35.0, "3 5": 3.0, "7\n8": 7.0, "0,9": 0.0, "35 percent": 35.0,  # errors in the authors' code
 }  # fmt: skip
 TABLES: list[tuple[Callable[[str], float | None], dict[str, float | None]]] = [
     (read_grade, dict(GRADES)),
