@@ -1,4 +1,4 @@
-"""Tiny versions of the six released reward models, in the file layouts of their releases.
+"""Tiny versions of the released reward models, in the file layouts of their releases.
 
 Sources of the layouts: docs/released_models.md. Names are written here again, independent of the package.
 """
@@ -19,6 +19,7 @@ import sentencepiece
 import tiny_vlm
 import torch
 import transformers
+from released_baselines import BASELINE_LAYOUTS
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
@@ -395,4 +396,5 @@ LAYOUTS = {
     "lrm": lrm,
     "robometer": robometer,
     "rewind": rewind,
+    **BASELINE_LAYOUTS,
 }

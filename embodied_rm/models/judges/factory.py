@@ -25,6 +25,7 @@ from embodied_rm.models.released.rewind_transformer import (
 from embodied_rm.models.released.robo_dopamine import PIXEL_LIMITS, RoboDopamineQuestion
 from embodied_rm.models.released.robo_reward import RoboRewardQuestion
 from embodied_rm.models.released.robometer import RobometerChat, RobometerQuestion
+from embodied_rm.models.released.topreward import TopRewardChat, TopRewardQuestion
 from embodied_rm.models.released.vlac import VlacChat, VlacQuestion
 from embodied_rm.models.reward_model import InputSpec
 
@@ -106,5 +107,6 @@ JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]
     "lrm": lambda c: (LrmChat(*require_base_model(c), **runtime_options(c)), LrmQuestion(c.views)),
     "robometer": lambda c: (RobometerChat(*require_base_model(c), **runtime_options(c)), RobometerQuestion()),
     "rewind": make_rewind,
+    "topreward": lambda c: (TopRewardChat(local_folder(c), **runtime_options(c)), TopRewardQuestion(c.views)),
 }
 """Type of a judge -> function that creates its model and its question."""

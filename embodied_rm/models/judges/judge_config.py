@@ -17,6 +17,7 @@ JUDGE_TYPES = {
     "lrm": "Large Reward Models: three LoRA heads over one model",
     "robometer": "Robometer",
     "rewind": "ReWiND",
+    "topreward": "TOPReward: a question of its own to any Qwen3-VL",
     "remote": "the model that a service of this package serves (embodied-rm serve)",
 }
 ENDPOINT_TYPES = ("question", "robo_dopamine")

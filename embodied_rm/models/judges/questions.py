@@ -212,8 +212,12 @@ class TrueLogprobQuestion(Question):
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         assert answers[0].logprobs is not None
-        potential = (answers[0].logprobs["True"] - MIN_LOGPROB) / (MAX_LOGPROB - MIN_LOGPROB)
-        return ParsedAnswer(min(max(potential, 0.0), 1.0))
+        return ParsedAnswer(scale_logprob(answers[0].logprobs["True"]))
+
+
+def scale_logprob(logprob: float) -> float:
+    """Return the potential of log P("True"), in nats."""
+    return min(max((logprob - MIN_LOGPROB) / (MAX_LOGPROB - MIN_LOGPROB), 0.0), 1.0)
 
 
 YES_NO_CHOICES = ("yes", "no")

@@ -151,3 +151,9 @@ VLAC_GOAL_DONE_PROMPT = """<goal> <task> {instruction} </task>: <image>
 
 ROBOMETER_PROMPT = """The task for the robot is '{instruction}'. Given the trajectory video, predict the task progress at each frame, how far along the robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is completed. If the robot is not performing the same task, predict 0 progress."""
 """Followed by the frames of a video, with one token after each frame."""
+
+TOPREWARD_PROMPT = """The above video shows a robot manipulation trajectory that completes the following task: """
+"""Placed after the video. The turn of the user does not end after it; the statement follows."""
+
+TOPREWARD_STATEMENT = """{instruction} Decide whether the above statement is True or not. The answer is: True"""
+"""Its last token is the answer whose probability is read."""

@@ -1,4 +1,4 @@
-"""Fixture of the six released models."""
+"""Fixture of the released models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each of the six released models works with `score`, `evaluate`, `audit` and `refine` in its own file layout."""
+"""Each released model works with `score`, `evaluate`, `audit` and `refine` in its own file layout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from released_baselines import NO_SUCCESS
 from released_layouts import LAYOUTS
 from sprites import episode, episodes
 
@@ -20,6 +21,7 @@ from embodied_rm.models.scoring import score_episodes
 
 Layout = Callable[[str], dict[str, Path]]
 NAMES = sorted(LAYOUTS)
+NAMES_WITHOUT_SUCCESS = {"rewind", *NO_SUCCESS}
 EXPECTED_PROGRESS = {"robo_dopamine": 0.3, "vlac": 0.01, "robo_reward": 0.75, "lrm": (1 + 0.4 + 0) / 3}
 """Progress of the first scored frame, from the answer that each model was trained on."""
 
@@ -84,13 +86,13 @@ def test_score(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
 def test_evaluate_and_audit(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
     assert main(["evaluate", f"data={videos}", f"out={tmp_path}/evaluated", *judge_args(name, layout)]) == 0
     metrics = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["reward_model"]
-    assert "mae_failures" in metrics and ("completion_accuracy" in metrics) == (name != "rewind")
+    assert "mae_failures" in metrics and ("completion_accuracy" in metrics) == (name not in NAMES_WITHOUT_SUCCESS)
     audit = ["audit", f"data={videos}", f"out={tmp_path}/audited", "episode_indices=[0]", "frame_stride=4"]
     assert main([*audit, "reward.success_patience=1", *judge_args(name, layout)]) == 0
     cases = json.loads((tmp_path / "audited" / "metrics.json").read_text())["cases"]
     assert cases["future"]["value"] == pytest.approx(0, abs=1e-5), "causal"
     skipped = [case for case in cases.values() if "predicts success" in case.get("skipped", "")]
-    assert bool(skipped) == (name == "rewind")
+    assert bool(skipped) == (name in NAMES_WITHOUT_SUCCESS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +100,7 @@ def test_refine(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None
     small = ["iterations=1", "critic_warmup_iterations=0", "rollout_steps=6"]
     small += ["final_eval_episodes=2", "eval_episodes=0"]
     env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
-    success_args = ["reward.success_source=simulator"] if name == "rewind" else []
+    success_args = ["reward.success_source=simulator"] if name in NAMES_WITHOUT_SUCCESS else []
     refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *success_args]
     assert main([*refine, *judge_args(name, layout)]) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
