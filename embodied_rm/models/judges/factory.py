@@ -15,7 +15,10 @@ from embodied_rm.models.judges.questions import Question
 from embodied_rm.models.judges.remote import RemoteRewardModel
 from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
+from embodied_rm.models.released.goal_distance import GoalDistanceChat, GoalDistanceQuestion, ImageGoalQuestion
+from embodied_rm.models.released.liv import LivEncoder
 from embodied_rm.models.released.lrm import LrmChat, LrmQuestion
+from embodied_rm.models.released.r3m import R3mEncoder
 from embodied_rm.models.released.rewind import RewindChat, RewindQuestion
 from embodied_rm.models.released.rewind_transformer import (
     RewindTransformerChat,
@@ -26,6 +29,7 @@ from embodied_rm.models.released.robo_dopamine import PIXEL_LIMITS, RoboDopamine
 from embodied_rm.models.released.robo_reward import RoboRewardQuestion
 from embodied_rm.models.released.robometer import RobometerChat, RobometerQuestion
 from embodied_rm.models.released.topreward import TopRewardChat, TopRewardQuestion
+from embodied_rm.models.released.vip import VipEncoder
 from embodied_rm.models.released.vlac import VlacChat, VlacQuestion
 from embodied_rm.models.reward_model import InputSpec
 
@@ -71,6 +75,11 @@ def make_chat(config: JudgeConfig, pixel_limits: tuple[int, int] | None = None) 
     return EndpointChat(EndpointConfig(**{field.name: getattr(config, field.name) for field in fields(EndpointConfig)}))
 
 
+def make_goal_chat(config: JudgeConfig, encoder_class: type[R3mEncoder | LivEncoder]) -> GoalDistanceChat:
+    """Create a frozen encoder that measures distances to a goal."""
+    return GoalDistanceChat(encoder_class(local_folder(config), config.device), config.batch_size)
+
+
 def local_folder(config: JudgeConfig) -> Path:
     """Return the folder of a model in this process."""
     assert config.folder is not None
@@ -108,5 +117,8 @@ JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]
     "robometer": lambda c: (RobometerChat(*require_base_model(c), **runtime_options(c)), RobometerQuestion()),
     "rewind": make_rewind,
     "topreward": lambda c: (TopRewardChat(local_folder(c), **runtime_options(c)), TopRewardQuestion(c.views)),
+    "r3m": lambda c: (make_goal_chat(c, R3mEncoder), ImageGoalQuestion()),
+    "vip": lambda c: (make_goal_chat(c, VipEncoder), ImageGoalQuestion()),
+    "liv": lambda c: (make_goal_chat(c, LivEncoder), GoalDistanceQuestion()),
 }
 """Type of a judge -> function that creates its model and its question."""

@@ -18,6 +18,9 @@ JUDGE_TYPES = {
     "robometer": "Robometer",
     "rewind": "ReWiND",
     "topreward": "TOPReward: a question of its own to any Qwen3-VL",
+    "r3m": "distance to a goal image in the embedding of R3M",
+    "vip": "distance to a goal image in the embedding of VIP",
+    "liv": "distance to a goal image or to the instruction in the embedding of LIV",
     "remote": "the model that a service of this package serves (embodied-rm serve)",
 }
 ENDPOINT_TYPES = ("question", "robo_dopamine")

@@ -39,6 +39,7 @@ class Question(ABC):
 
     predicts_success: ClassVar[bool] = False  # whether answers contain a success prediction
     uses_previous_frame: ClassVar[bool] = False  # whether queries include the last scored frame
+    needs_goal: ClassVar[bool] = False  # whether queries need a goal image
     history_capacity: ClassVar[int] = 1  # minimum number of past frames that are kept; 1: the first frame
 
     @abstractmethod

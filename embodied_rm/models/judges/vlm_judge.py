@@ -54,8 +54,12 @@ class VlmJudge:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> JudgeState:
-        """Start N episodes at their first frames, without a query."""
+        """Start N episodes at their first frames, without a query; `UserError` if the question needs goal images."""
         check_reset(len(views), instructions, goal)
+        if goal is None and self.question.needs_goal:
+            raise UserError(
+                "this judge needs a goal image: set goal_images=[front.png] of score or evaluate, or goal= of reset"
+            )
         first_frames, view_names = frames_per_env(views), tuple(views.names)
         goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
         rows = zip(map(remove_token_brackets, instructions), first_frames, goal_frames, strict=True)

@@ -1,0 +1,139 @@
+"""Distance to a goal in the embedding of a frozen encoder, as a potential (R3M, VIP, LIV).
+
+Their authors use the negative distance as reward. The potential is 1 minus the distance relative to that of the first
+frame, as in the curves of VIP's authors (`vip/examples/plot_reward_curves.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.judges.chat import Answer, ContentPart, Query
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.questions import ParsedAnswer, Question, mean_head_output
+from embodied_rm.models.released.torch_pickle import read_torch_file
+from embodied_rm.types import Frames
+
+CHECKPOINT_FILE = "model.pt"  # name under which these models are released
+MAX_CACHED_EMBEDDINGS = 4096  # the first frame and the goal of an episode are in all its queries
+
+
+class GoalEncoder(ABC):
+    """A frozen encoder of images, or of images and instructions."""
+
+    device: str
+
+    @abstractmethod
+    def preprocess(self, frame: Frames) -> Tensor:
+        """Return the pixels [3, S, S] that the encoder takes of an image uint8 [H, W, 3]."""
+
+    @abstractmethod
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Return the embeddings [N, D] of pixels [N, 3, S, S]."""
+
+    def encode_text(self, text: str) -> Tensor:
+        """Return the embedding [D] of an instruction, if the encoder has any."""
+        raise AssertionError("no text encoder: the question must show a goal image")
+
+    def distance(self, embeddings: Tensor, goal: Tensor) -> Tensor:
+        """Return the distance [N] of embeddings [N, D] to that of a goal [D]."""
+        return torch.linalg.vector_norm(embeddings - goal, dim=-1)
+
+
+class GoalDistanceChat:
+    """A `ChatModel` that answers with the head output `progress` of a first frame, the current one and a goal."""
+
+    def __init__(self, encoder: GoalEncoder, batch_size: int) -> None:
+        """`batch_size`: images per forward pass."""
+        self.encoder, self.batch_size = encoder, batch_size
+        self._cache: dict[Hashable, Tensor] = {}
+
+    @torch.inference_mode()
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """Answer every query, in order."""
+        self._encode({part_key(part): part for query in queries for part in query.parts})
+        return [self._answer(query) for query in queries]
+
+    def _answer(self, query: Query) -> Answer:
+        first, current, goal = (self._cache[part_key(part)] for part in query.parts)
+        first_distance, distance = self.encoder.distance(torch.stack([first, current]), goal).tolist()
+        return Answer(head_outputs={"progress": to_potential(distance, first_distance)})
+
+    def _encode(self, parts: Mapping[Hashable, ContentPart]) -> None:
+        """Add the embeddings of images and texts to the cache."""
+        new_parts = {key: part for key, part in parts.items() if key not in self._cache}
+        if len(self._cache) + len(new_parts) > MAX_CACHED_EMBEDDINGS:
+            self._cache = {key: value for key, value in self._cache.items() if key in parts}
+        images = {key: part for key, part in new_parts.items() if not isinstance(part, str)}
+        texts = {key: part for key, part in new_parts.items() if isinstance(part, str)}
+        self._cache |= {key: self.encoder.encode_text(text) for key, text in texts.items()}
+        if images:
+            pixels = torch.stack([self.encoder.preprocess(image) for image in images.values()])
+            batches = pixels.to(self.encoder.device).split(self.batch_size)
+            embeddings = torch.cat([self.encoder.encode_images(batch) for batch in batches])
+            self._cache.update(zip(images, embeddings, strict=True))
+
+
+class GoalDistanceQuestion(Question):
+    """Distance of the current frame to the goal, relative to that of the first frame; the mean over the cameras.
+
+    The goal is the goal image, or the instruction if there is none.
+    """
+
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        frames = [frame.by_view(context.view_names) for frame in (context.first, context.current)]
+        if context.goal is None:
+            goals: dict[str, ContentPart] = dict.fromkeys(context.view_names, context.instruction)
+        else:
+            goals = {**context.goal.by_view(context.view_names)}
+        first, current = frames
+        return tuple(Query(parts=(first[n], current[n], goals[n])) for n in current if n in first and n in goals)
+
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        return ParsedAnswer(mean_head_output(answers, "progress"))
+
+
+class ImageGoalQuestion(GoalDistanceQuestion):
+    """The same for encoders without instructions."""
+
+    needs_goal = True
+
+
+def part_key(part: ContentPart) -> Hashable:
+    """Return a key that two parts of queries share if they are equal."""
+    return part if isinstance(part, str) else (part.shape, part.tobytes())
+
+
+def to_potential(distance: float, first_distance: float) -> float:
+    """Return the potential in [0, 1]; an episode that begins at the goal has 1 there and 0 elsewhere."""
+    if first_distance == 0:
+        return float(distance == 0)
+    return min(max(1 - distance / first_distance, 0.0), 1.0)
+
+
+def read_state_dict(folder: Path, key: str, prefix: str) -> tuple[Path, dict[str, Tensor]]:
+    """Read the weights of a released file, or of a folder with one.
+
+    Args:
+        folder: The file, or its folder.
+        key: Key of the state dict in the file.
+        prefix: Prefix of the names of the weights that are read; it is removed.
+
+    Returns:
+        The file, and name -> weight.
+
+    Raises:
+        CheckpointError: If it cannot be read or has no such weights.
+    """
+    path = folder if folder.is_file() else folder / CHECKPOINT_FILE
+    checkpoint = read_torch_file(path)
+    state_dict = checkpoint.get(key) if isinstance(checkpoint, dict) else None
+    names = state_dict if isinstance(state_dict, dict) else {}
+    weights = {name.removeprefix(prefix): tensor for name, tensor in names.items() if name.startswith(prefix)}
+    if not weights:
+        raise CheckpointError(f"{path}: no weights {prefix}... under the key {key!r}")
+    return path, weights
