@@ -5,6 +5,7 @@ Names are written here again, independent of the package (docs/released_models.m
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import open_clip
 import tiny_vlm
 import torch
 import torchvision
+import transformers
+from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from embodied_rm.models.released.sarm_net import SarmConfig, SarmNet
 
 STATEMENT = (
     "The above video shows a robot manipulation trajectory that completes the following task: open the drawer "
@@ -58,6 +63,47 @@ def liv(folder: Path) -> dict[str, Path]:
     return {"folder": folder}
 
 
+def sarm(folder: Path) -> dict[str, Path]:
+    """Write a SARM of three stages, and a CLIP."""
+    net = SarmNet(SarmConfig(**{name: SARM_SETTINGS[name] for name in SarmConfig.__dataclass_fields__}))
+    fill_weights(net)
+    released = folder / "released"
+    released.mkdir(parents=True)
+    (released / "config.json").write_text(json.dumps({"type": "sarm", **SARM_SETTINGS}))
+    save_file(net.state_dict(), released / "model.safetensors")
+    return {"folder": released, "base_model": write_clip(folder / "clip")}
+
+
+SARM_SETTINGS = {
+    "annotation_mode": "dual", "num_sparse_stages": 3, "sparse_subtask_names": ["reach", "grasp", "lift"],
+    "sparse_temporal_proportions": [0.2, 0.5, 0.3], "num_dense_stages": 4, "dense_subtask_names": ["a", "b", "c", "d"],
+    "dense_temporal_proportions": [0.25] * 4, "image_dim": 16, "text_dim": 16, "hidden_dim": 24, "num_heads": 2,
+    "num_layers": 2, "max_state_dim": 6, "frame_gap": 3, "n_obs_steps": 4, "max_rewind_steps": 2,
+    "image_key": "observation.images.front", "device": "cpu",
+}  # fmt: skip
+"""Arguments of LeRobot's `SARMConfig`."""
+
+
+def write_clip(folder: Path) -> Path:
+    """Write a CLIP of `transformers` with 16 dimensions, and its processor; its tokens are letters."""
+    letters = [chr(code) for code in range(97, 123)]
+    vocab = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    ids = {token: number for number, token in enumerate(vocab)}
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ends = {"bos_token_id": ids["<|startoftext|>"], "eos_token_id": ids["<|endoftext|>"], "pad_token_id": 0}
+    config = transformers.CLIPConfig(
+        text_config={**small, **ends, "vocab_size": len(ids)},
+        vision_config={**small, "image_size": 32, "patch_size": 8},
+        projection_dim=16,
+    )
+    model = transformers.CLIPModel(config)
+    fill_weights(model)
+    model.save_pretrained(folder)
+    images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    transformers.CLIPProcessor(images, transformers.CLIPTokenizer(vocab=ids, merges=[])).save_pretrained(folder)
+    return folder
+
+
 def make_resnet(size: int, outputs: int | None) -> nn.Module:
     """Create a ResNet without a last layer, or with one of some outputs."""
     torch.manual_seed(0)
@@ -86,6 +132,6 @@ def save(folder: Path, key: str, state_dict: dict[str, Tensor]) -> None:
     torch.save({key: state_dict, "global_step": 100}, folder / "model.pt")
 
 
-BASELINE_LAYOUTS = {"topreward": topreward, "liv": liv}
+BASELINE_LAYOUTS = {"topreward": topreward, "sarm": sarm, "liv": liv}
 NO_SUCCESS = frozenset(BASELINE_LAYOUTS)
 """Models without an output for success."""

@@ -9,7 +9,13 @@ from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.judges.chat import ChatModel
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig, read_api_key
-from embodied_rm.models.judges.judge_config import QUESTIONS_BY_ANSWER_MODE, REMOTE_TYPE, SHUFFLED_QUESTION, JudgeConfig
+from embodied_rm.models.judges.judge_config import (
+    QUESTIONS_BY_ANSWER_MODE,
+    REMOTE_TYPE,
+    SARM_TYPE,
+    SHUFFLED_QUESTION,
+    JudgeConfig,
+)
 from embodied_rm.models.judges.local import ATTENTION_IMPLEMENTATIONS, WEIGHT_DTYPES, LocalChat
 from embodied_rm.models.judges.questions import Question
 from embodied_rm.models.judges.remote import RemoteRewardModel
@@ -28,6 +34,7 @@ from embodied_rm.models.released.rewind_transformer import (
 from embodied_rm.models.released.robo_dopamine import PIXEL_LIMITS, RoboDopamineQuestion
 from embodied_rm.models.released.robo_reward import RoboRewardQuestion
 from embodied_rm.models.released.robometer import RobometerChat, RobometerQuestion
+from embodied_rm.models.released.sarm import SarmJudge
 from embodied_rm.models.released.topreward import TopRewardChat, TopRewardQuestion
 from embodied_rm.models.released.vip import VipEncoder
 from embodied_rm.models.released.vlac import VlacChat, VlacQuestion
@@ -36,7 +43,7 @@ from embodied_rm.models.reward_model import InputSpec
 SERVICE_RETRY_TIMEOUT_S = 600.0  # time for which requests to an unavailable service are repeated, in seconds
 
 
-def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardModel:
+def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | RemoteRewardModel:
     """Create the judge of a configuration whose `type` is not None.
 
     `UserError` if settings contradict each other, `CheckpointError` if a file of a model folder cannot be loaded.
@@ -51,6 +58,8 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
     input_spec = InputSpec(views=config.views or None, image_size=image_size)
     if config.type == "question" and config.question == SHUFFLED_QUESTION:
         return ShuffledJudge(make_chat(config), input_spec)
+    if config.type == SARM_TYPE:
+        return SarmJudge(*require_base_model(config), input_spec, device=config.device)
     chat, question = JUDGE_FACTORIES[config.type](config)
     return VlmJudge(chat, question, input_spec)
 
@@ -107,6 +116,7 @@ BASE_MODEL_HINTS = {
     "lrm": "the folder of the Qwen3-VL that the adapters were trained on",
     "robometer": "the folder of the Qwen3-VL that Robometer was trained from; its processor is used",
     "rewind": "a folder with the encoders in dinov2/ and minilm/",
+    "sarm": "the folder of openai/clip-vit-base-patch32",
 }
 JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]]] = {
     "question": lambda c: (make_chat(c), QUESTIONS_BY_ANSWER_MODE[c.answer_mode][c.question]),

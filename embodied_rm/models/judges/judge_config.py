@@ -18,6 +18,7 @@ JUDGE_TYPES = {
     "robometer": "Robometer",
     "rewind": "ReWiND",
     "topreward": "TOPReward: a question of its own to any Qwen3-VL",
+    "sarm": "SARM in LeRobot's layout",
     "r3m": "distance to a goal image in the embedding of R3M",
     "vip": "distance to a goal image in the embedding of VIP",
     "liv": "distance to a goal image or to the instruction in the embedding of LIV",
@@ -30,7 +31,7 @@ READOUTS = {
     "offline": "their labels of recorded episodes: the last frame, without repetitions",
 }
 """Readouts of ReWiND."""
-REMOTE_TYPE = "remote"
+REMOTE_TYPE, SARM_TYPE = "remote", "sarm"
 TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
 """The question about a complete video, offline only. The other questions are in `questions`."""

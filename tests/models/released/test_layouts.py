@@ -65,7 +65,7 @@ def test_rows_are_independent_and_outputs_are_valid(name: str, layout: Layout) -
     long, other = episode(0, length=6), episode(1, length=5)
     long_output, other_output = score_episodes(judge, [long, other])
     (single_output,) = score_episodes(judge, [other])
-    assert long_output.valid.all() and not judge.failures
+    assert long_output.valid.all() and not judge.capabilities.failures
     assert other_output.progress == pytest.approx(single_output.progress, abs=1e-5), "rows do not depend on each other"
     assert ((long_output.progress >= 0) & (long_output.progress <= 1)).all()
     assert np.isnan(long_output.success[1:]).all() != judge.capabilities.predicts_success
