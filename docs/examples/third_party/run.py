@@ -27,6 +27,7 @@ FRAME_STRIDE = 2  # control steps between two frames that the model sees
 NUM_CLONED = {"so101": 20, "lift": 3, "door": 5}  # demonstrations of the policy, which is to be imperfect
 GAMMA = 0.98
 SUCCESS_THRESHOLD = 0.5
+STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
 NUM_ENVS, NUM_EVAL_EPISODES, ITERATIONS = 32, 96, 60
 
 
@@ -80,6 +81,7 @@ def refine(world: World, folder: Path, num_cloned: int, seed: int) -> Result:
         reporter=ConsoleReporter(),
         iterations=ITERATIONS,
         rollout_steps=48,
+        stop_success=STOP_SUCCESS,
         seed=seed,
         ppo={"gamma": GAMMA},
     )
