@@ -101,12 +101,35 @@ def test_instruction_overrides_stored_one_and_missing_one_is_reported(folder):
         open_dataset(folder)
 
 
-@pytest.mark.parametrize("frames", [LENGTH - 1, LENGTH + 1])
+@pytest.mark.parametrize("frames", [LENGTH - 2, LENGTH + 2])
 def test_views_of_different_length_are_named(folder, frames):
     write_video(folder / "wrist.mp4", paint_frames(range(frames)), 10)
     with pytest.raises(
         DataError, match=rf"wrist\.mp4: has {frames} frames, but its sibling view .*top\.mp4 has {LENGTH}"
     ):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize(("frames", "longer"), [(LENGTH - 1, "top"), (LENGTH + 1, "wrist")])
+def test_a_frame_too_many_at_the_end_is_left_out_and_reported(folder, frames, longer):
+    write_video(folder / "wrist.mp4", paint_frames(range(frames)), 10)
+    source = open_dataset(folder)
+    shortest = min(frames, LENGTH)
+    (note,) = source.issues
+    assert note.is_note and note.file == folder / f"{longer}.mp4"
+    assert note.message == f"has {shortest + 1} frames, another view has {shortest}: the last 1 left out"
+    (episode,) = source
+    assert read_numbers(episode.views["wrist"]) == list(range(shortest))
+    assert {len(images) for images in episode.views.values()} == {source.meta[0].length} == {shortest}
+    assert episode.subtasks[-1].end == min(29, shortest)
+
+
+def test_at_a_high_rate_a_tenth_of_a_second_is_left_out(folder):
+    for view, frames in (("top", 60), ("wrist", 63)):
+        write_video(folder / f"{view}.mp4", paint_frames(range(frames)), 30)
+    assert open_dataset(folder).meta[0].length == 60
+    write_video(folder / "wrist.mp4", paint_frames(range(64)), 30)
+    with pytest.raises(DataError, match="has 64 frames, but its sibling view"):
         open_dataset(folder)
 
 

@@ -1,7 +1,7 @@
 """Read recordings stored as plain videos."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
 
+MAX_EXTRA_TIME_S = 0.1
+"""Time by which a camera may stop before another one: its siblings' last frames, or frame, are then left out."""
+
 
 class RecordingDataset(BaseDataset):
     """Recordings stored as plain videos, an `EpisodeSource`; `path` is for messages.
 
     Opening probes every video. Recordings with issues are excluded and listed in `issues`, after the `known_issues`:
-    unreadable files, views of different length, or subtasks that do not fit. Views that some recordings lack are
+    unreadable files, views of other lengths or rates, or subtasks that do not fit. Views that some recordings lack are
     dropped.
     """
 
@@ -41,14 +44,17 @@ class RecordingDataset(BaseDataset):
                 continue
             try:
                 renamed = _rename_views(recording, feature_map)
-                video_infos = _probe_views(renamed, self._decoder)
-                meta.append(_build_meta(renamed, len(next(iter(video_infos.values())))))
-                for view, info in video_infos.items():
-                    if (message := info.describe_gap()) is not None:
-                        note = DataIssue(
-                            file=renamed.videos[view], message=message, episodes=(recording.name,), is_note=True
-                        )
-                        all_issues.append(note)
+                stored_infos = _probe_views(renamed, self._decoder)
+                video_infos = _cut_to_shortest(stored_infos)
+                lengths = [max(map(len, stored_infos.values())), min(map(len, stored_infos.values()))]
+                meta.append(_build_meta(renamed, *lengths))
+                for view, info in stored_infos.items():
+                    notes = info.describe_gap(), _describe_extra_frames(len(info), lengths[1])
+                    all_issues += [
+                        DataIssue(file=renamed.videos[view], message=note, episodes=(recording.name,), is_note=True)
+                        for note in notes
+                        if note is not None
+                    ]
             except DataError as error:
                 all_issues.append(DataIssue.from_error(error, (recording.name,)))
                 continue
@@ -88,13 +94,14 @@ def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
 
 
 def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, VideoInfo]:
-    """Probe the file of each view; all must have equal length and about one frame rate."""
+    """Probe the file of each view; all must have about equal lengths and frame rates."""
     infos = {view: decoder.probe(path) for view, path in recording.videos.items()}
     first, *others = recording.videos
     for other in others:
         lengths, rates = (len(infos[first]), len(infos[other])), (infos[first].fps, infos[other].fps)
+        max_extra_frames = max(1, round(MAX_EXTRA_TIME_S * infos[first].fps))
         for quantity, (expected, actual), is_equal in (
-            ("frames", lengths, lengths[0] == lengths[1]),
+            ("frames", lengths, abs(lengths[0] - lengths[1]) <= max_extra_frames),
             ("frames per second", rates, equal_rates(*rates)),
         ):
             if not is_equal:
@@ -103,12 +110,27 @@ def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, Video
     return infos
 
 
-def _build_meta(recording: Recording, length: int) -> EpisodeMeta:
+def _cut_to_shortest(infos: Mapping[str, VideoInfo]) -> dict[str, VideoInfo]:
+    """Return the views without the last frames of those that are longer than the shortest."""
+    length = min(map(len, infos.values()))
+    return {view: replace(info, timestamps=info.timestamps[:length]) for view, info in infos.items()}
+
+
+def _describe_extra_frames(length: int, shortest: int) -> str | None:
+    """Return a note for a view that is longer than another one."""
+    if length == shortest:
+        return None
+    return f"has {length} frames, another view has {shortest}: the last {length - shortest} left out"
+
+
+def _build_meta(recording: Recording, stored_length: int, length: int) -> EpisodeMeta:
+    """Return the metadata of a recording that is cut to `length`; `stored_length` is that of its longest view."""
     subtasks = recording.subtasks
     if isinstance(subtasks, Path):
-        subtasks = read_subtasks(subtasks, length)
+        subtasks = read_subtasks(subtasks, stored_length)
     else:
-        check_subtasks(subtasks, length, recording.name)
+        check_subtasks(subtasks, stored_length, recording.name)
+    subtasks = tuple(replace(subtask, end=min(subtask.end, length)) for subtask in subtasks if subtask.start < length)
     return EpisodeMeta(
         name=recording.name,
         length=length,
