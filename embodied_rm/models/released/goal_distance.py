@@ -135,5 +135,9 @@ def read_state_dict(folder: Path, key: str, prefix: str) -> tuple[Path, dict[str
     names = state_dict if isinstance(state_dict, dict) else {}
     weights = {name.removeprefix(prefix): tensor for name, tensor in names.items() if name.startswith(prefix)}
     if not weights:
-        raise CheckpointError(f"{path}: no weights {prefix}... under the key {key!r}")
+        keys = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        stored = ", ".join(sorted(names)[:3]) or "none"
+        raise CheckpointError(
+            f"{path}: no weights {prefix}... under the key {key!r}; its keys are {keys}, with weights such as {stored}"
+        )
     return path, weights

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import checkpoint_errors
+from embodied_rm.models.load_pretrained import load_weights
 from embodied_rm.models.released.goal_distance import GoalEncoder, read_state_dict
 from embodied_rm.models.released.vlac import IMAGE_MEAN, IMAGE_STD
 from embodied_rm.types import Frames
@@ -66,8 +66,7 @@ def load_resnet(folder: Path, key: str) -> nn.Module:
     net.fc = nn.Identity()
     if "fc.weight" in weights:
         net.fc = nn.Linear(weights["fc.weight"].shape[1], weights["fc.weight"].shape[0])
-    with checkpoint_errors(f"{path}: not the weights of a {architecture}"):
-        net.load_state_dict(weights)
+    load_weights(net, weights, f"{path}: not the weights of a {architecture}")
     return net
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights
+from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 CONFIG_TYPE = "sarm"
@@ -133,7 +133,7 @@ def read_config(path: Path) -> SarmConfig:
 def load_sarm(folder: Path) -> SarmNet:
     """Load the model of a folder; `CheckpointError` if a file is not as released."""
     config = read_config(folder / CONFIG_FILE)
-    with checkpoint_errors(f"{folder}: not the weights of this SARM"):
+    with checkpoint_errors(f"{folder}: its network cannot be built"):
         net = SarmNet(config)
-        net.load_state_dict(read_weights([folder / WEIGHTS_FILE]))
+    load_weights(net, read_weights([folder / WEIGHTS_FILE]), f"{folder}: not the weights of this SARM")
     return net

@@ -25,11 +25,11 @@ def copy_folders(folders: dict[str, Path], target: Path) -> dict[str, Path]:
 def rename_weights(folder: Path, rename: Callable[[str], str]) -> None:
     for path in folder.rglob("*.safetensors"):
         save_file({rename(name): tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
-    for path in folder.rglob("*.pth"):
+    for path in [*folder.rglob("*.pth"), *folder.rglob("*.pt")]:
         # torch.load is safe here, because the fixture wrote the file.
         checkpoint = torch.load(path, weights_only=False)
-        weights = checkpoint["model_state_dict"]
-        torch.save({**checkpoint, "model_state_dict": {rename(name): weights[name] for name in weights}}, path)
+        key = next(key for key in ("model_state_dict", "liv") if key in checkpoint)
+        torch.save({**checkpoint, key: {rename(name): weight for name, weight in checkpoint[key].items()}}, path)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,8 @@ def test_a_message_has_other_names_of_weights(name: str, key: str, layout: Layou
     expected = r"\d+ of \d+ weights are missing, such as \S+ .*its files have \d+, such as a_\S+, a_\S+"
     if name == "lrm" and key == "folder":
         expected = r"a_base_model.model.\S+ is not an adapter weight; those begin with base_model.model."
+    if name == "liv":
+        expected = r"no weights module.model.\.\.\. under the key 'liv'; its keys are liv, global_step, .* such as a_"
     with pytest.raises(CheckpointError, match=expected):
         open_judge(JudgeConfig(type=name, **folders))  # type: ignore[arg-type]
 
