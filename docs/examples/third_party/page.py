@@ -23,7 +23,7 @@ evaluates both. Each number is of one run.
 ## Reward model
 
 The bundled model continues on 1 or {NUM_DEMONSTRATIONS} demonstrations. {NUM_HELD_OUT} held-out successes and
-{NUM_HELD_OUT} failures are told apart by the predicted success of the last frame. Recall and false positives are those
+{NUM_HELD_OUT} failures are separated by the predicted success of the last frame. Recall and false positives are those
 of the threshold 0.5.
 
 | world | demonstrations | AUC of success | recall | false positives |

@@ -1,7 +1,7 @@
 """Read recordings stored as plain videos."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,8 +45,10 @@ class RecordingDataset(BaseDataset):
             try:
                 renamed = _rename_views(recording, feature_map)
                 stored_infos = _probe_views(renamed, self._decoder)
-                video_infos = _cut_to_shortest(stored_infos)
                 lengths = [max(map(len, stored_infos.values())), min(map(len, stored_infos.values()))]
+                video_infos = {
+                    view: replace(info, timestamps=info.timestamps[: lengths[1]]) for view, info in stored_infos.items()
+                }
                 meta.append(_build_meta(renamed, *lengths))
                 for view, info in stored_infos.items():
                     notes = info.describe_gap(), _describe_extra_frames(len(info), lengths[1])
@@ -108,12 +110,6 @@ def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, Video
                 sibling = f"its sibling view {recording.videos[first]} has {expected:g}"
                 raise DataError(f"{recording.videos[other]}: has {actual:g} {quantity}, but {sibling}")
     return infos
-
-
-def _cut_to_shortest(infos: Mapping[str, VideoInfo]) -> dict[str, VideoInfo]:
-    """Return the views without the last frames of those that are longer than the shortest."""
-    length = min(map(len, infos.values()))
-    return {view: replace(info, timestamps=info.timestamps[:length]) for view, info in infos.items()}
 
 
 def _describe_extra_frames(length: int, shortest: int) -> str | None:
