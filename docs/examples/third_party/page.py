@@ -64,7 +64,10 @@ def policy_rows(runs: Path) -> list[str]:
     rows = []
     for world, name in NAMES.items():
         results = {path.stem.removeprefix("seed_"): read(path) for path in sorted((runs / world).glob("seed_*.json"))}
-        pairs = {seed: (values["cloned_success"], values["refined_success"]) for seed, values in results.items()}
+        pairs = {
+            seed: (values["cloned_success"]["rate"], values["refined_success"]["rate"])
+            for seed, values in results.items()
+        }
         if pairs:
             pairs["mean"] = (
                 mean(cloned for cloned, _ in pairs.values()),
