@@ -68,7 +68,7 @@ def policy_rows(runs: Path) -> list[str]:
             seed: (values["cloned_success"]["rate"], values["refined_success"]["rate"])
             for seed, values in results.items()
         }
-        if pairs:
+        if len(pairs) > 1:
             pairs["mean"] = (
                 mean(cloned for cloned, _ in pairs.values()),
                 mean(refined for _, refined in pairs.values()),
