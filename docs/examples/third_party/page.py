@@ -40,7 +40,7 @@ Training sees the model's progress and success of {NUM_DEMONSTRATIONS} demonstra
 """
 
 
-def read(path: Path) -> dict[str, Any]:
+def load_result(path: Path) -> dict[str, Any]:
     """Return the content of a result file."""
     content: dict[str, Any] = json.loads(path.read_text())
     return content
@@ -53,7 +53,7 @@ def model_rows(runs: Path) -> list[str]:
         for number in (1, NUM_DEMONSTRATIONS):
             path = runs / world / f"model_{number}.json"
             if path.exists():
-                values = read(path)
+                values = load_result(path)
                 numbers = " | ".join(f"{values[key]:.3f}" for key in ("success_auc", "recall", "false_positives"))
                 rows.append(f"| {name} | {number} | {numbers} |")
     return rows
@@ -63,7 +63,9 @@ def policy_rows(runs: Path) -> list[str]:
     """Return the rows of the policies, with a mean per world."""
     rows = []
     for world, name in NAMES.items():
-        results = {path.stem.removeprefix("seed_"): read(path) for path in sorted((runs / world).glob("seed_*.json"))}
+        results = {
+            path.stem.removeprefix("seed_"): load_result(path) for path in sorted((runs / world).glob("seed_*.json"))
+        }
         pairs = {
             seed: (values["cloned_success"]["rate"], values["refined_success"]["rate"])
             for seed, values in results.items()

@@ -18,8 +18,8 @@ import gymnasium as gym
 import numpy as np
 from robosuite import macros
 
-IMAGE_KEY = "{}_image"
-"""Name of the observation of a camera."""
+IMAGE_SUFFIX = "_image"
+"""End of the name of the observation of a camera, which begins with the name of the camera."""
 OPENGL = "opengl"
 """robosuite's name of the convention in which the first row of an image is its lowest."""
 
@@ -46,7 +46,7 @@ class RobosuiteEnv(gym.Env):
         self.env, self.views = env, dict(views)
         self._task = env if hasattr(env, "_check_success") else env.env  # LIBERO wraps that of robosuite
         observation = self.env.reset()
-        cameras = [key[: -len(IMAGE_KEY.format(""))] for key in observation if key.endswith(IMAGE_KEY.format(""))]
+        cameras = [key[: -len(IMAGE_SUFFIX)] for key in observation if key.endswith(IMAGE_SUFFIX)]
         for view, camera in self.views.items():
             if camera not in cameras:
                 raise ValueError(
@@ -84,7 +84,7 @@ class RobosuiteEnv(gym.Env):
     def render_views(self, rows: Any = None) -> np.ndarray:
         """Return the present images, uint8 [1, V, H, W, 3]; `rows` is that of a vector, and ignored."""
         turn = -1 if macros.IMAGE_CONVENTION == OPENGL else 1
-        images = [self._images[IMAGE_KEY.format(camera)][::turn] for camera in self.views.values()]
+        images = [self._images[camera + IMAGE_SUFFIX][::turn] for camera in self.views.values()]
         return np.stack(images)[None]
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class RobosuiteEnv(gym.Env):
         self.env.close()
 
     def _numbers(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        self._images = {key: value for key, value in observation.items() if key.endswith(IMAGE_KEY.format(""))}
+        self._images = {key: value for key, value in observation.items() if key.endswith(IMAGE_SUFFIX)}
         return {
             key: np.asarray(value, np.float32)
             for key, value in observation.items()

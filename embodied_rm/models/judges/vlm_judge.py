@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embodied_rm.client.arrays import to_numpy
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, Answer, ChatModel
 from embodied_rm.models.judges.frame_history import MultiViewFrame, empty_history
@@ -150,7 +151,7 @@ def has_visible_view(views: Views) -> list[bool]:
 
 def frames_per_env(views: Views) -> list[MultiViewFrame]:
     """Return one frame of all cameras per environment."""
-    frames = views.frames if isinstance(views.frames, np.ndarray) else views.frames.cpu().numpy()
+    frames = to_numpy(views.frames)
     return [MultiViewFrame(*frame_and_mask) for frame_and_mask in zip(frames, visible_views(views), strict=True)]
 
 

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from embodied_rm.client.arrays import to_numpy
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges.local import load_processor
 from embodied_rm.models.load_pretrained import load_pretrained
@@ -121,7 +122,7 @@ class SarmJudge:
         if name is None:
             raise UserError(f"SARM takes one view: set judge.views=[...] to one of {', '.join(views.names)}")
         index = views.names.index(name)
-        frames = views.frames if isinstance(views.frames, np.ndarray) else views.frames.cpu().numpy()
+        frames = to_numpy(views.frames)
         return frames[:, index], visible_views(views)[:, index]
 
     @torch.inference_mode()
