@@ -2,7 +2,8 @@
 
 Trains the model of real robots over each EfficientNet-Lite, and over the smallest with fewer labs, and measures it on
 the validation labs; a demonstration in context is measured with the nets of the same encoder. Writes
-docs/results/real_curves.md. Takes two hours on two cores; interrupted, it resumes with the unfinished command.
+docs/results/real_curves.md. Takes two hours on two cores. Finished cells are stored beside it, in real_curves.jsonl, so
+that another machine goes on with the others; an interrupted cell resumes in its run folder.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +22,7 @@ from cli_process import run_once
 
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.real_evaluation.pair_scores import MODEL
+from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE
@@ -41,32 +44,69 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the sets")
     parser.add_argument("--out", type=Path, default=Path("runs/real_curves"), help="folder of the runs")
     args = parser.parse_args()
-    rows = [
-        data_row(labs, train(args.data, args.out, ENCODERS[0], labs))
-        for labs in (LABS[:count] for count in range(1, 5))
-    ]
+    curves = Curves(args.data, args.out, open_results_cache(PAGE))
+    rows = [curves.data_row(LABS[:count]) for count in range(1, len(LABS) + 1)]
     write_section(PAGE, f"{COMMAND}: data", data_section(rows), TITLE)
-    rows = [encoder_row(args.data, args.out, name) for name in ENCODERS]
+    rows = [curves.encoder_row(name) for name in ENCODERS]
     write_section(PAGE, f"{COMMAND}: encoders", encoder_section(rows), TITLE)
 
 
-def train(data: Path, out: Path, encoder: str, labs: tuple[str, ...]) -> Mapping[str, Any]:
-    """Train over an encoder on labs, and return the metrics; all trainings of an encoder share its features."""
-    folder = out / (encoder if labs == LABS else f"{encoder}_{len(labs)}_labs")
-    return run(folder, "train", "real", f"data={data / 'droid'}", f"encoder={encoder}", f"num_copies={NUM_COPIES}",
-               f"features_dir={out / 'features' / encoder}", f"labs.train=[{','.join(labs)}]")  # fmt: skip
+@dataclass(frozen=True)
+class Curves:
+    """The cells of both tables: each is a command of embodied-rm, run unless its result is stored."""
+
+    data: Path
+    out: Path
+    cache: ResultsCache
+
+    def data_row(self, labs: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the row of a training on some labs."""
+        metrics = self.train(ENCODERS[0], labs)
+        return str(len(labs)), str(metrics["episodes"]), *format_metrics(metrics["validation"], ZERO_SHOT)
+
+    def encoder_row(self, encoder: str) -> tuple[str, ...]:
+        """Return the row of an encoder: speed, a demonstration in context, and no demonstration."""
+        validation = self.train(encoder, LABS)["validation"]
+        return (
+            encoder,
+            *encoder_cells(encoder, self.data),
+            *self.demonstrate(encoder),
+            *format_metrics(validation, ZERO_SHOT),
+        )
+
+    def train(self, encoder: str, labs: tuple[str, ...]) -> Mapping[str, Any]:
+        """Train over an encoder on labs; all trainings of an encoder share its features."""
+        name = encoder if labs == LABS else f"{encoder}_{len(labs)}_labs"
+        return self._cell(name, train_settings(encoder, labs), lambda: self._train_metrics(name, encoder, labs))
+
+    def _train_metrics(self, name: str, encoder: str, labs: tuple[str, ...]) -> Mapping[str, Any]:
+        paths = [f"data={self.data / 'droid'}", f"features_dir={self.out / 'features' / encoder}"]
+        metrics = self._run(name, "train", "real", *train_settings(encoder, labs), *paths)
+        return {"episodes": metrics["episodes"]["train"], "validation": metrics["scores"]["validation"]}
+
+    def demonstrate(self, encoder: str) -> list[str]:
+        """Measure a demonstration in context over an encoder, with the nets that were trained on it."""
+        name, settings = f"{encoder}_demonstration", [f"encoder={encoder}", "zero_shot_sets=[]"]
+        return set_cells(self._cell(name, settings, lambda: self._demonstration_metrics(encoder, name, settings)))
+
+    def _demonstration_metrics(self, encoder: str, name: str, settings: list[str]) -> Mapping[str, Any]:
+        self._train_metrics(encoder, encoder, LABS)  # unless its run folder is still there
+        paths = [f"data={self.data}", f"checkpoint={self.out / encoder}"]
+        sets = self._run(name, "evaluate", "real", *settings, *paths)["bench"]["sets"]
+        return {name: metrics[MODEL] for name, metrics in sets.items()}
+
+    def _cell(self, name: str, settings: list[str], measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        return self.cache.get_or_measure(name, {"command": settings}, self.out / "cells" / name, measure)
+
+    def _run(self, name: str, *command: str) -> Mapping[str, Any]:
+        """Run a command of embodied-rm into a folder unless it is finished, and return its metrics."""
+        metrics: Mapping[str, Any] = json.loads((run_once(self.out / name, command) / "metrics.json").read_text())
+        return metrics
 
 
-def demonstrate(data: Path, out: Path, encoder: str) -> list[str]:
-    """Measure a demonstration in context over an encoder, with the nets that were trained on it."""
-    sets = [f"data={data}", f"encoder={encoder}", f"checkpoint={out / encoder}", "zero_shot_sets=[]"]
-    return set_cells(run(out / f"{encoder}_demonstration", "evaluate", "real", *sets)["bench"]["sets"])
-
-
-def run(folder: Path, *command: str) -> Mapping[str, Any]:
-    """Run a command of embodied-rm into a folder unless it is finished, and return its metrics."""
-    metrics: Mapping[str, Any] = json.loads((run_once(folder, command) / "metrics.json").read_text())
-    return metrics
+def train_settings(encoder: str, labs: tuple[str, ...]) -> list[str]:
+    """Return the settings of a training, without its paths."""
+    return [f"encoder={encoder}", f"num_copies={NUM_COPIES}", f"labs.train=[{','.join(labs)}]"]
 
 
 def encoder_cells(name: str, data: Path) -> tuple[str, str]:
@@ -87,27 +127,11 @@ def speed(encoder: FrozenEncoder, images: np.ndarray) -> float:
     return len(images) / median(seconds)
 
 
-def set_cells(sets: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+def set_cells(sets: Mapping[str, Any]) -> list[str]:
     """Return the results of a demonstration in context."""
     columns = {"real_bimanual": ("error",), "bridge_rollouts": ("order", "reversed", "success above failure"),
                "g1_bottle": ("order", "reversed")}  # fmt: skip
-    return [cell for name, metrics in columns.items() for cell in format_metrics(sets[name][MODEL], metrics)]
-
-
-def validation_cells(metrics: Mapping[str, Any]) -> list[str]:
-    """Return the results on the validation labs."""
-    return format_metrics(metrics["scores"]["validation"], ZERO_SHOT)
-
-
-def data_row(labs: tuple[str, ...], metrics: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the row of a training on some labs."""
-    return str(len(labs)), str(metrics["episodes"]["train"]), *validation_cells(metrics)
-
-
-def encoder_row(data: Path, out: Path, name: str) -> tuple[str, ...]:
-    """Return the row of an encoder: speed, a demonstration in context, and no demonstration."""
-    model = train(data, out, name, LABS)
-    return name, *encoder_cells(name, data), *demonstrate(data, out, name), *validation_cells(model)
+    return [cell for name, metrics in columns.items() for cell in format_metrics(sets[name], metrics)]
 
 
 def data_section(rows: list[tuple[str, ...]]) -> str:

