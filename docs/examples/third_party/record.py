@@ -14,6 +14,7 @@ from embodied_rm.cli.console import ConsoleReporter
 from embodied_rm.data.lerobot.write import DatasetWriter
 
 HOLD_STEPS = 10  # control steps that are recorded after the first success
+MIN_SUBTASK_STEPS = 2  # control steps of the shortest subtask, of which the model sees every second
 
 
 def make_vector_env(world: World, num_envs: int, *, ends_on_success: bool = False) -> erm.CameraVectorEnv:
@@ -47,19 +48,26 @@ def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, failure: str
         views=dict(zip(env.view_names, np.stack(frames, axis=1), strict=True)),
         instruction=world.instruction,
         fps=10.0,
-        subtasks=phase_subtasks(phases[: len(phases) - steps_after_success + 1], world.phase_names),
+        subtasks=phase_subtasks(phases, len(phases) - steps_after_success + 1, world.phase_names),
         success=bool(infos["success"][0]),
         state=np.array(states),
         action=np.array(actions),
     )
 
 
-def phase_subtasks(phases: list[int], names: tuple[str, ...]) -> tuple[erm.Subtask, ...]:
-    """Return one subtask per phase of the expert; frames after the last subtask are labeled as success."""
-    indices = [min(phase, len(names) - 1) for phase in phases]
-    edges = [0, *(frame for frame in range(1, len(indices)) if indices[frame] != indices[frame - 1]), len(indices)]
+def phase_subtasks(phases: list[int], end: int, names: tuple[str, ...]) -> tuple[erm.Subtask, ...]:
+    """Return one subtask per phase of the expert; frames from `end` on, after the last subtask, are labeled as success.
+
+    A phase that is shorter than the frames that the model sees takes the first frames of the next one.
+    """
+    indices = [min(phase, len(names) - 1) for phase in phases[:end]]
+    starts = [0, *(frame for frame in range(1, len(indices)) if indices[frame] != indices[frame - 1])]
+    edges = [0]
+    for edge in (*starts[1:], len(indices)):
+        edges.append(min(max(edge, edges[-1] + MIN_SUBTASK_STEPS), len(phases)))
     return tuple(
-        erm.Subtask(name=names[indices[start]], start=start, end=end) for start, end in itertools.pairwise(edges)
+        erm.Subtask(name=names[indices[first]], start=start, end=end)
+        for first, (start, end) in zip(starts, itertools.pairwise(edges), strict=True)
     )
 
 
