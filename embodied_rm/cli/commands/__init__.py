@@ -16,6 +16,7 @@ COMMAND_MODULES = {
     "compare": "embodied_rm.experiments.compare_rules",
     "demo": "embodied_rm.experiments.demo_loop",
     "evaluate": "embodied_rm.experiments.evaluate_model",
+    "offline": "embodied_rm.tabletop.offline_policy",
     "play": "embodied_rm.tabletop.play_episodes",
     "refine": "embodied_rm.tabletop.refine_policy",
 }

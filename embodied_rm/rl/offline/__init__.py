@@ -1,0 +1,1 @@
+"""Learning from recorded transitions: no environment step is taken."""

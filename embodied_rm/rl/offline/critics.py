@@ -1,0 +1,103 @@
+"""Critics of state and action: an ensemble of Q-functions and a value function, and the losses of offline RL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from embodied_rm.rl.learner.policy import ObservationNormalizer
+
+
+class EnsembleLinear(nn.Module):
+    """A linear layer of each of E members: [E, B, in] -> [E, B, out]."""
+
+    def __init__(self, num_members: int, fan_in: int, fan_out: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(fan_in)
+        self.weight = nn.Parameter(torch.empty(num_members, fan_in, fan_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(num_members, 1, fan_out).uniform_(-bound, bound))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, inputs, self.weight)
+
+
+class EnsembleMLP(nn.Module):
+    """E networks of one shape with layer normalization: [B, in] -> [E, B].
+
+    The normalization keeps values of unseen actions finite (Ball et al., arXiv 2302.02948, "RLPD").
+    """
+
+    def __init__(self, num_members: int, num_inputs: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.num_members = num_members
+        sizes = [num_inputs, *hidden, 1]
+        self.layers = nn.ModuleList(EnsembleLinear(num_members, fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x = inputs.expand(self.num_members, *inputs.shape)
+        for layer in self.layers[:-1]:
+            x = layer(x)
+            x = functional.relu(functional.layer_norm(x, x.shape[-1:]))
+        values: Tensor = self.layers[-1](x).squeeze(-1)
+        return values
+
+
+class QEnsemble(nn.Module):
+    """Q-functions [E, B] of observations [B, D] and actions [B, A]."""
+
+    def __init__(self, normalizer: ObservationNormalizer, action_dim: int, hidden: Sequence[int], members: int) -> None:
+        super().__init__()
+        size = len(normalizer.mean) + normalizer.length_dims
+        self.mlp = EnsembleMLP(members, size + action_dim, hidden)
+
+    def forward(self, normalized_obs: Tensor, action: Tensor) -> Tensor:
+        values: Tensor = self.mlp(torch.cat([normalized_obs, action], dim=-1))
+        return values
+
+
+class StateValue(nn.Module):
+    """Values [B] of observations [B, D]."""
+
+    def __init__(self, normalizer: ObservationNormalizer, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.mlp = EnsembleMLP(1, len(normalizer.mean) + normalizer.length_dims, hidden)
+
+    def forward(self, normalized_obs: Tensor) -> Tensor:
+        values: Tensor = self.mlp(normalized_obs)[0]
+        return values
+
+
+def expectile_loss(error: Tensor, expectile: float) -> Tensor:
+    """Return |expectile - 1(error < 0)| error^2, averaged; error = target - value.
+
+    Its minimum is the mean of the targets for 1/2, and tends to their maximum for 1. Source: Kostrikov et al., arXiv
+    2110.06169 ("IQL"), equation 5.
+    """
+    weight = torch.where(error < 0, 1 - expectile, expectile)
+    return (weight * error.square()).mean()
+
+
+def advantage_weights(advantage: Tensor, inverse_temperature: float, max_weight: float) -> Tensor:
+    """Return exp(inverse_temperature A / std(A)), at most `max_weight`.
+
+    As equation 7 of IQL; the division makes the temperature independent of the scale of the rewards.
+    """
+    scale = advantage.std(correction=0).clamp_min(1e-6)
+    return torch.exp(inverse_temperature * advantage / scale).clamp(max=max_weight)
+
+
+def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float) -> Tensor:
+    """Return r + gamma V(s'), without the second term where the episode ended."""
+    return reward + gamma * torch.where(terminated, 0.0, next_value)
+
+
+@torch.no_grad()
+def update_target(target: nn.Module, source: nn.Module, rate: float) -> None:
+    """Move the weights of a target network towards those of its source, by the share `rate`."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.lerp_(new, rate)

@@ -1,0 +1,126 @@
+"""Recorded transitions with rewards, from episodes whose outcome, progress or scores are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import DataError
+from embodied_rm.rewards.rule_registry import RewardRule
+from embodied_rm.rewards.transitions import RewardParams, Transitions
+from embodied_rm.types import Array, BoolArray, Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineTransitions:
+    """B transitions of recorded episodes."""
+
+    observation: Tensor  # float32 [B, D]
+    action: Tensor  # float32 [B, A]
+    reward: Tensor  # float32 [B]
+    next_observation: Tensor  # float32 [B, D]
+    terminated: Tensor  # bool [B]: the episode ended in success or failure, so that nothing follows
+    episode_index: Tensor  # int64 [B]
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def take(self, rows: Tensor) -> OfflineTransitions:
+        """Return the transitions of some rows, int64 [b] or bool [B]."""
+        return OfflineTransitions(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def sample(self, count: int, generator: torch.Generator) -> OfflineTransitions:
+        """Sample transitions uniformly, with replacement."""
+        return self.take(torch.randint(len(self), (count,), generator=generator))
+
+    def split(self, validation_share: float, seed: int) -> tuple[OfflineTransitions, OfflineTransitions]:
+        """Return the transitions to train on and those to validate on; no episode is in both.
+
+        Raises:
+            DataError: There are fewer than two episodes.
+        """
+        episodes = self.episode_index.unique()
+        if len(episodes) < 2:
+            raise DataError(f"offline learning needs at least 2 episodes with a state, got {len(episodes)}")
+        count = min(max(1, round(validation_share * len(episodes))), len(episodes) - 1)
+        drawn = episodes[torch.randperm(len(episodes), generator=torch.Generator().manual_seed(seed))[:count]]
+        is_validation = torch.isin(self.episode_index, drawn)
+        return self.take(~is_validation), self.take(is_validation)
+
+
+def make_transitions(episodes: Sequence[Episode], rewards: Sequence[Array]) -> OfflineTransitions:
+    """Return the transitions of episodes.
+
+    Args:
+        episodes: Episodes with state and action. The action of the last frame is not taken.
+        rewards: Reward of each transition, float32 [T - 1] per episode.
+
+    Raises:
+        DataError: An episode has no finite state or action, or there is no transition.
+    """
+    for episode in episodes:
+        for name, column in (("state", episode.state), ("action", episode.action)):
+            if column is None or column.ndim != 2 or not np.isfinite(column).all():
+                raise DataError(f"{episode.name}: offline learning needs a finite {name} [T, D] in every frame")
+    lengths = [len(episode) - 1 for episode in episodes]
+    if not sum(lengths):
+        raise DataError(f"none of these {len(episodes)} episodes has two frames: there is no transition")
+    states = [np.asarray(episode.state, np.float32) for episode in episodes]
+    return OfflineTransitions(
+        observation=torch.from_numpy(np.concatenate([state[:-1] for state in states])),
+        action=torch.from_numpy(np.concatenate([np.asarray(e.action, np.float32)[:-1] for e in episodes])),
+        reward=torch.from_numpy(np.concatenate(rewards).astype(np.float32)),
+        next_observation=torch.from_numpy(np.concatenate([state[1:] for state in states])),
+        terminated=torch.from_numpy(np.concatenate([ends_in_success(episode) for episode in episodes])),
+        episode_index=torch.from_numpy(np.repeat(np.arange(len(episodes)), lengths)),
+    )
+
+
+def ends_in_success(episode: Episode) -> BoolArray:
+    """Return for each transition, bool [T - 1], whether the episode ended there because the task was done.
+
+    A failure and an unknown outcome end at a time limit: the next state has a value.
+    """
+    is_end = np.zeros(len(episode) - 1, bool)
+    is_end[-1:] = episode.success is True
+    return is_end
+
+
+def recorded_rewards(
+    episode: Episode,
+    rule: RewardRule,
+    params: RewardParams,
+    *,
+    progress: Array | None = None,
+    success_prob: Array | None = None,
+    success_reward: float = 1.0,
+) -> Array:
+    """Return the reward of each transition of an episode, float32 [T - 1], by a rule that is known step by step.
+
+    Args:
+        episode: The episode. Its recorded outcome is the task reward.
+        rule: The rule.
+        params: Its inputs that are the same for all transitions.
+        progress: Progress that the rule rewards, float32 [T] in [0, 1]; None: 0.
+        success_prob: Predicted probability of success, float32 [T] in [0, 1]; None: 0.
+        success_reward: Reward of a recorded success; 0 leaves the outcome out.
+    """
+    assert rule.per_step, "an episode that was recorded by another policy has no rollout"
+    zeros = np.zeros(len(episode), np.float32)
+    potential, success = (zeros if values is None else values for values in (progress, success_prob))
+    is_end, is_last = ends_in_success(episode), np.arange(1, len(episode)) == len(episode) - 1
+    transitions = Transitions(
+        task_reward=success_reward * is_end,
+        is_success=is_end,
+        terminated=is_end,
+        done=is_last,
+        potential=potential[:-1],
+        next_potential=potential[1:],
+        potential_change=np.diff(potential),
+        success_prob=success[1:],
+    )
+    return np.asarray(rule.compute(transitions, params), np.float32)
