@@ -64,7 +64,7 @@ class BenchLabelsConfig:
     data: Path | None = None
     eval_data: Path | None = None
     label_schemes: tuple[str, ...] = tuple(
-        name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision != "prediction"
+        name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision not in ("prediction", "comparison")
     )
     num_seeds: int = 3
     steps: int = 600

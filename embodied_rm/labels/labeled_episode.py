@@ -18,6 +18,7 @@ from embodied_rm.types import Array, BoolArray, Episode, IntArray
 class LabeledEpisode:
     """The training data of one episode."""
 
+    name: str
     views: Mapping[str, Any]
     """View name -> uint8 [T, H, W, 3], all of one size; or features of a frozen tower, float16 [T, C, h, w]."""
     instructions: tuple[str, ...]  # see `instructions_of`
@@ -87,6 +88,7 @@ def label(
     targets_by_scheme = {name: (overrides or {}).get(name, label_fn)(episodes) for name, label_fn in labelers.items()}
     return [
         LabeledEpisode(
+            name=episode.name,
             views=episode.views,
             instructions=instructions_of(episode),
             task=task_of(episode),

@@ -7,6 +7,7 @@ from typing import Literal
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.labels import (
     change_points,
+    comparisons,
     distilled,
     hops,
     ordinal,
@@ -22,7 +23,7 @@ from embodied_rm.plugins import load_plugins
 from embodied_rm.types import Episode
 
 HopTerm = Literal["all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame", "from_goal", "negative_hop"]
-OrderTerm = Literal["ranking", "partial_return", "regret"]
+OrderTerm = Literal["ranking", "partial_return", "regret", "comparison"]
 FrameTerm = Literal["error_nll", "success", "subtask", "success_contrast"]
 LossTerm = HopTerm | OrderTerm | FrameTerm
 """Name of a loss term; see `embodied_rm.training.objective`."""
@@ -31,7 +32,7 @@ INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"all_pairs", "adjacent_pairs
 
 Labeler = Callable[[Sequence[Episode]], list[Targets]]
 """Function from all training episodes to their targets. Raises `DataError` if the data lack what it needs."""
-Supervision = Literal["true progress", "subtasks", "outcome", "prediction"]
+Supervision = Literal["true progress", "subtasks", "outcome", "prediction", "comparison"]
 """Most informative annotation that a scheme uses."""
 
 
@@ -67,6 +68,7 @@ LABEL_SCHEMES: dict[str, LabelScheme] = {
         pairwise.label, ("adjacent_pairs", "ranking", "negative_hop", *OUTCOME_TERMS), "true progress"
     ),
     "preferences": LabelScheme(preferences.label, ("partial_return", "regret", *OUTCOME_TERMS), "true progress"),
+    "compared": LabelScheme(comparisons.label, ("comparison",), "comparison"),
     "distilled": LabelScheme(distilled.label, CONTRAST_TERMS, "prediction"),
     "time": LabelScheme(time_labels.label, CONTRAST_TERMS, "outcome"),
 }

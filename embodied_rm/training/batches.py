@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.labels.comparisons import ClipComparison
 from embodied_rm.labels.labeled_episode import LabeledEpisode
 from embodied_rm.labels.targets import Targets, stack_targets
+from embodied_rm.training.clip_batch import BatchComparisons, ComparisonIndex
 from embodied_rm.training.instruction_augment import InstructionAugmenter
 from embodied_rm.training.negative_instructions import NegativeInstructions
 from embodied_rm.types import Array, BoolArray, IntArray
@@ -36,6 +38,7 @@ class LabeledBatch:
     has_goal: BoolArray
     """bool [B]: whether the goal image is from another successful episode of the same goal. Otherwise it is the end of
     the episode itself, which would leak its outcome, and must not be used."""
+    comparisons: BatchComparisons  # of clips of these episodes
 
 
 class LabeledBatchSampler:
@@ -49,11 +52,13 @@ class LabeledBatchSampler:
         negative_instructions: Sequence[str] = (),
         word_replacement_prob: float = 0.0,
         replacement_words: Sequence[str] = (),
+        comparisons: Sequence[ClipComparison] = (),
     ) -> None:
         """Create a sampler of episodes with images of one size; `views` names the V axis.
 
         `replay_episodes` fill half of every batch, if there are any. `negative_instructions` are further ones of the
-        first episode's task that no episode fulfils. The last two arguments are those of `InstructionAugmenter`.
+        first episode's task that no episode fulfils. The next two arguments are those of `InstructionAugmenter`.
+        `comparisons` are of clips of `episodes`.
         """
         all_episodes, self.views = [*episodes, *replay_episodes], tuple(views)
         self.episodes = share_instructions(all_episodes)
@@ -67,6 +72,7 @@ class LabeledBatchSampler:
         for i, episode in enumerate(self.episodes):
             if episode.success[-1]:
                 self._successes_by_goal.setdefault(episode.goal, []).append(i)
+        self._comparisons = ComparisonIndex(comparisons, episodes)
         extra_negatives = [(self.episodes[0].task, text) for text in negative_instructions]
         self._negatives = NegativeInstructions(self.episodes, self._augmenter, extra_negatives)
 
@@ -115,6 +121,7 @@ class LabeledBatchSampler:
                 for name in episodes[0].targets
             },
             has_goal=np.array([goal is not None for goal in goals]),
+            comparisons=self._comparisons.select(rows, np.stack(frame_indices)),
         )
 
     def _sample_rows(

@@ -10,6 +10,7 @@ import torch
 
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.labels.comparisons import match_comparisons, read_comparisons
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import Labeler, select_schemes
 from embodied_rm.logs import open_logger
@@ -108,9 +109,13 @@ def fit(
         tracked_episodes = reporter.track(labeled_episodes, "cache image features")
         labeled_episodes = [replace(e, views=cache.get_views(e.views)) for e in tracked_episodes]
     own_episodes, replayed_episodes = labeled_episodes[: len(episodes)], labeled_episodes[len(episodes) :]
+    comparisons = (
+        () if config.comparisons is None else match_comparisons(read_comparisons(config.comparisons), episodes)
+    )
     word_prob = config.augment.word_replacement_prob
-    words = known_words() if word_prob else ()
-    batch_sampler = LabeledBatchSampler(own_episodes, views, replayed_episodes, negative_instructions, word_prob, words)
+    word_args = (word_prob, known_words() if word_prob else ())
+    sampler_args = (own_episodes, views, replayed_episodes, negative_instructions, *word_args, comparisons)
+    batch_sampler = LabeledBatchSampler(*sampler_args)
     if config.lora_rank:
         lora.add_lora(net.encoder.clip.visual, config.lora_rank)
     reporter.table("reward model", describe_training(net, len(episodes), config))

@@ -25,6 +25,7 @@ from embodied_rm.types import BoolArray
 
 FULL_WEIGHT_TERMS: tuple[LossTerm, ...] = (
     "all_pairs", "adjacent_pairs", "rewind_pairs", "from_first_frame", "ranking", "partial_return", "regret",
+    "comparison",
 )  # fmt: skip
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {
     **dict.fromkeys(FULL_WEIGHT_TERMS, 1.0),
@@ -34,6 +35,7 @@ LOSS_WEIGHTS: Mapping[LossTerm, float] = {
     "error_nll": 0.1,
     "subtask": 0.1,
 }
+COMPARISON_RATIONALITY = 16.0  # log-odds of the better clip for a difference of 1 in its mean progress
 RANKING_TEMPERATURE = 0.1  # potential difference that corresponds to log-odds of 1 in the ranking term
 
 
@@ -109,6 +111,15 @@ class LossContext:
     def regret(self) -> Tensor:
         """Loss of the preference between two segments by regret."""
         return self._preference_loss(lambda segment: -regret(segment))
+
+    def comparison(self) -> Tensor:
+        """Loss of the comparisons between clips of two episodes, by their mean potential (Bradley-Terry)."""
+        pairs = self.batch.comparisons
+        inside = torch.from_numpy(pairs.is_inside)
+        potential = self._potential()[torch.from_numpy(pairs.rows)]
+        means = (potential * inside).sum(-1) / inside.sum(-1).clamp_min(1)
+        logit = COMPARISON_RATIONALITY * (means[:, 0] - means[:, 1])
+        return losses.bce_loss(logit, torch.from_numpy(pairs.first_is_better), torch.ones_like(logit))
 
     def negative_hop(self) -> Tensor:
         """Loss of the hop to the last frame under negative instructions, whose target is 0."""

@@ -35,6 +35,7 @@ class TrainConfig:
     """Frozen tower, named as in `encoder`, whose features `change_points` uses; None: downsampled pixels."""
     preference_model: Path | None = None
     """Checkpoint of a reward model for the scheme `preferences`; None: preferences of the true progress."""
+    comparisons: Path | None = None  # table of `embodied-rm prefer`, or its run folder, for the scheme `compared`
     fusion: FusionKind = "mean"
     steps: int = 1200  # number of optimizer steps
     max_seconds: float | None = None  # time budget, which replaces `steps`; the schedule then follows the clock
@@ -58,6 +59,11 @@ class TrainConfig:
             if getattr(self, key) is not None and scheme not in self.label_schemes:
                 schemes = ", ".join(self.label_schemes)
                 raise UserError(f"{key} needs label_schemes=[{scheme}], got label_schemes=[{schemes}]")
+        if (self.comparisons is None) == ("compared" in self.label_schemes):
+            raise UserError(
+                "label_schemes=[compared] learns the table in comparisons=<run folder of embodied-rm prefer>, got "
+                f"label_schemes=[{', '.join(self.label_schemes)}] and comparisons={self.comparisons}"
+            )
         if self.lora_rank < 0 or (self.lora_rank and self.train_encoder):
             raise UserError(f"lora_rank must be 0, or > 0 with train_encoder=false, got {self.lora_rank}")
         if self.feature_cache_dir is not None:

@@ -17,7 +17,9 @@ from embodied_rm.labels.schemes import LABEL_SCHEMES
 from embodied_rm.labels.true_progress import true_progress
 
 demonstration_lists = st.lists(demonstrations(), min_size=1, max_size=3)
-WITHOUT_PREDICTIONS = [name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision != "prediction"]
+WITHOUT_PREDICTIONS = [
+    name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision not in ("prediction", "comparison")
+]
 """Schemes that need no predictions of another model."""
 
 

@@ -109,7 +109,9 @@ def test_batches_do_not_depend_on_further_schemes():
     assert single.negatives == several.negatives and list(several.targets) == ["hops", "preferences", "time"]
 
 
-@pytest.mark.parametrize("name", [name for name in LABEL_SCHEMES if LABEL_SCHEMES[name].supervision != "prediction"])
+@pytest.mark.parametrize(
+    "name", [name for name in LABEL_SCHEMES if LABEL_SCHEMES[name].supervision not in ("prediction", "comparison")]
+)
 def test_every_scheme_trains_deterministically(name, tmp_path):
     first, second = train_weights(tmp_path / "a", [name]), train_weights(tmp_path / "b", [name])
     assert all(torch.isfinite(tensor).all() for tensor in first.values())
@@ -124,7 +126,9 @@ def test_objectives_of_several_schemes_are_summed(tmp_path):
     assert train_weights(tmp_path, ["hops", "pairwise"])
 
 
-@pytest.mark.parametrize("name", [name for name in LABEL_SCHEMES if LABEL_SCHEMES[name].supervision != "prediction"])
+@pytest.mark.parametrize(
+    "name", [name for name in LABEL_SCHEMES if LABEL_SCHEMES[name].supervision not in ("prediction", "comparison")]
+)
 def test_correct_outputs_cost_less_than_reversed_ones(name):
     batch, schemes = sample_batch([name], size=15), select_schemes([name])
     targets = batch.targets[name]
@@ -190,7 +194,10 @@ def test_every_loss_term_has_a_weight_and_a_scheme():
 @pytest.mark.parametrize(
     ("schemes", "message"),
     [
-        (("hop",), r"unknown labeling scheme 'hop'. Did you mean 'hops'\? Available: change_points, distilled"),
+        (
+            ("hop",),
+            r"unknown labeling scheme 'hop'. Did you mean 'hops'\? Available: change_points, compared, distilled",
+        ),
         ((), r"label_schemes must name at least one labeling scheme, each once, got \[\]"),
         (("hops", "hops"), r"each once, got \[hops, hops\]"),
     ],

@@ -25,7 +25,7 @@ from embodied_rm.metrics import roc_auc
 PAGE = Path(__file__).resolve().parents[2] / "results/third_party.md"
 NUM_DEMONSTRATIONS, NUM_HELD_OUT = 20, 40
 FRAME_STRIDE = 2  # control steps between two frames that the model sees
-NUM_CLONED = {"so101": 20, "lift": 3, "door": 5}  # demonstrations of the policy, which is to be imperfect
+NUM_CLONED = {"so101": 20, "lift": 6, "door": 6}  # demonstrations of the policy, which is to be imperfect
 GAMMA = 0.98
 SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement

@@ -91,8 +91,8 @@ def learn_offline(
 def diagnostics(learner: OfflineLearner, train: OfflineTransitions, validation: OfflineTransitions) -> OfflineRow:
     """Return the diagnostics of the training and of the held-out episodes."""
     rows = torch.arange(min(len(train), len(validation)))
-    spread = rows * len(train) // len(rows)  # as many transitions of training, over all episodes
-    return {"train": learner.diagnose(train.take(spread)), "validation": learner.diagnose(validation)}
+    evenly = rows * len(train) // len(rows)  # as many transitions of training, over all episodes
+    return {"train": learner.diagnose(train.take(evenly)), "validation": learner.diagnose(validation)}
 
 
 def save_rows(learner: OfflineLearner, rows: list[OfflineRow], run: RunFolder) -> None:

@@ -1,0 +1,82 @@
+"""`embodied-rm prefer`: compare clips of a dataset by a judge, for the labeling scheme `compared`."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from embodied_rm.command import Command
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.load_dataset import load_dataset
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.labels.comparisons import draw_clip_pairs
+from embodied_rm.models.judges.clip_comparison import VlmClipJudge
+from embodied_rm.models.judges.factory import make_chat
+from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer, progress_comparer
+from embodied_rm.types import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferCommand:
+    """Config of `prefer`."""
+
+    data: Path
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    num_pairs: int = 500
+    clip_share: float = 0.25
+    flip_rate: float = 0.0
+    seed: int = 0
+    instruction: str | None = None
+    features: FeatureMap = field(default_factory=FeatureMap)
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "num_pairs")
+        if not 0 < self.clip_share <= 1:
+            raise UserError(f"clip_share must be in (0, 1], got {self.clip_share}")
+        if not 0 <= self.flip_rate <= 1:
+            raise UserError(f"flip_rate must be in [0, 1], got {self.flip_rate}")
+        if self.flip_rate and self.judge.type is not None:
+            raise UserError(f"flip_rate={self.flip_rate} changes answers by the recorded progress: leave judge= out")
+
+
+def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Draw pairs, compare them, and write the table and the counts."""
+    if config.judge.type is not None:
+        if config.judge.type != "question":
+            raise UserError(f"judge={config.judge.type} cannot compare clips: use judge=question, or leave judge= out")
+        config.judge.check_location()
+    source = load_dataset(config.data, reporter, config.instruction, config.features)
+    goals = {meta.name: meta.metadata.get("goal", meta.instruction) for meta in source.meta}
+    pairs = draw_clip_pairs(goals, config.num_pairs, config.clip_share, config.seed)
+    judge = "recorded progress" if config.judge.type is None else f"{config.judge.folder or config.judge.model}"
+    reporter.table("prefer", {"episodes": len(goals), "pairs": len(pairs), "judge": judge})
+    counts = compare_clips(pairs, make_comparer(config, source, reporter), run.path, reporter)
+    decided = counts["first"] + counts["second"]
+    metrics = {"pairs": len(pairs), "decided": decided, **{name: counts[name] for name in UNDECIDED_ANSWERS}}
+    reporter.table("answers", metrics)
+    run.write_json("metrics.json", {"prefer": metrics})
+
+
+UNDECIDED_ANSWERS = ("neither", "contradiction", "unanswered")
+
+
+def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Reporter) -> CompareFn:
+    """Return the function that compares pairs: the judge, or the recorded progress without one."""
+    rows = {meta.name: row for row, meta in enumerate(source.meta)}
+    if config.judge.type is None:
+        tracked = reporter.track(rows.values(), "read progress", total=len(rows))
+        episodes = [source.episode(row, views=source.views[:1]) for row in tracked]
+        return progress_comparer(episodes, config.flip_rate, config.seed)
+    judge = VlmClipJudge(make_chat(config.judge), use_logprobs=config.judge.answer_mode == LOGPROB_ANSWERS)
+    return judge_comparer(judge, partial(read_by_name, config, source, rows))
+
+
+def read_by_name(config: PreferCommand, source: EpisodeSource, rows: dict[str, int], name: str) -> Episode:
+    """Read an episode with the views and the image size of the judge."""
+    size = (config.judge.image_size[0], config.judge.image_size[1]) if config.judge.image_size else None
+    return source.episode(rows[name], size=size, views=config.judge.views or None)
+
+
+COMMAND = Command(resumable=True, schema=PreferCommand, main=main)

@@ -1,0 +1,67 @@
+"""`embodied-rm prefer` and `embodied-rm offline`: from recorded episodes to a policy, without an environment step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_runs import TINY, metrics
+
+from embodied_rm.cli.main import main
+from embodied_rm.labels.comparisons import read_comparisons
+from embodied_rm.paths import POLICY_DIR
+from embodied_rm.rl.learner.policy import load_policy
+
+OFFLINE = ["offline", "task=lift_cube", "steps=40", "eval_episodes=4", *TINY]
+
+
+def test_comparisons_teach_a_model_whose_progress_teaches_a_policy(demos: Path, tmp_path: Path) -> None:
+    pairs, model, policy = (tmp_path / name for name in ("pairs", "model", "policy"))
+    assert main(["prefer", f"data={demos}", "num_pairs=30", f"out={pairs}"]) == 0
+    assert len(read_comparisons(pairs)) == metrics(pairs)["prefer"]["pairs"] == 30
+    train = ["train", f"data={demos}", "label_schemes=[compared]", "fusion=forward", f"comparisons={pairs}"]
+    assert main([*train, "steps=2", "batch_size=4", "image_size=[32,32]", f"out={model}"]) == 0
+    args = [f"data={demos}", "rule=difference", "success_reward=0", f"checkpoint={model}", f"out={policy}"]
+    assert main([*OFFLINE, *args]) == 0
+    assert metrics(policy)["offline_success"]["episodes"] == 4
+    rows = [json.loads(line) for line in (policy / "progress.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == 40
+    spec = load_policy(policy / POLICY_DIR).spec
+    assert spec.obs_mode == "state" and spec.length_dims == spec.obs_dim
+
+
+@pytest.mark.parametrize("args", [["rule=sparse", "method=cql"], ["rule=dense"]])
+def test_rules_of_recorded_outcome_and_progress_need_no_model(demos: Path, tmp_path: Path, args: list[str]) -> None:
+    assert main([*OFFLINE, f"data={demos}", *args, "checkpoint=does_not_exist", f"out={tmp_path / 'run'}"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["rule=self_reference"], "recorded episodes allow rules that are known step by step"),
+        (["method=sac"], "unknown value of method 'sac'. Available: cql, iql"),
+        (["task=turn_lever"], "turn_lever"),
+    ],
+)
+def test_what_recorded_episodes_do_not_permit_is_refused(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    assert main([*OFFLINE, f"data={demos}", *args, f"out={tmp_path / 'run'}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["clip_share=0"], "clip_share must be in (0, 1], got 0"),
+        (["flip_rate=2"], "flip_rate must be in [0, 1], got 2"),
+        (["judge=vlac", "judge.folder=x"], "judge=vlac cannot compare clips"),
+        (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by the recorded progress"),
+    ],
+)
+def test_settings_of_comparisons_that_make_no_sense_are_refused(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    assert main(["prefer", f"data={demos}", *args, f"out={tmp_path / 'run'}"]) == 2
+    assert message in capsys.readouterr().err
