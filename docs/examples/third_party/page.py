@@ -12,6 +12,7 @@ from run import (
     PAGE,
     model_cell,
     policy_cell,
+    policy_settings,
     settings_of,
 )
 
@@ -65,7 +66,7 @@ def policy_rows(cache: ResultsCache) -> list[str]:
     """Return the rows of the policies that were measured, with a mean per world."""
     rows = []
     for world, name in NAMES.items():
-        results = {str(seed): cache.read(policy_cell(world, seed), settings_of(world, seed=seed)) for seed in SEEDS}
+        results = {str(seed): cache.read(policy_cell(world, seed), policy_settings(world, seed)) for seed in SEEDS}
         pairs = {
             seed: (values["cloned_success"]["rate"], values["refined_success"]["rate"])
             for seed, values in results.items()

@@ -98,7 +98,12 @@ def get_frames(env: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> 
 
 def settings_of(world: str, **values: Any) -> dict[str, Any]:
     """Return what a result depends on, in words that are stored with it."""
-    return {"world": world, "num_demonstrations": NUM_DEMONSTRATIONS, "num_cloned": NUM_CLONED[world], **values}
+    return {"world": world, "num_demonstrations": NUM_DEMONSTRATIONS, **values}
+
+
+def policy_settings(world: str, seed: int) -> dict[str, Any]:
+    """Return what the result of a policy depends on."""
+    return settings_of(world, num_cloned=NUM_CLONED[world], seed=seed)
 
 
 def main() -> None:
@@ -117,7 +122,7 @@ def main() -> None:
         print(number, cache.get_or_measure(model_cell(name, number), settings, folder / f"cell_model_{number}", run))
     if not (folder / f"model_{NUM_DEMONSTRATIONS}").exists():  # the result is stored, and its run is elsewhere
         train_and_evaluate(folder, NUM_DEMONSTRATIONS)
-    settings, run = settings_of(name, seed=seed), partial(refine, world, folder, NUM_CLONED[name], seed)
+    settings, run = policy_settings(name, seed), partial(refine, world, folder, NUM_CLONED[name], seed)
     print(cache.get_or_measure(policy_cell(name, seed), settings, folder / f"cell_seed_{seed}", run))
 
 
