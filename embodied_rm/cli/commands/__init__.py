@@ -7,6 +7,7 @@ COMMAND_MODULES = {
     "bench_labels": "embodied_rm.experiments.label_benchmark",
     "bench_model": "embodied_rm.experiments.inference_benchmark",
     "bench_renderers": "embodied_rm.experiments.renderer_benchmark",
+    "bench_offline": "embodied_rm.experiments.offline_benchmark",
     "bench_reward": "embodied_rm.experiments.rl_iteration_benchmark",
     "bench_score": "embodied_rm.experiments.scoring_benchmark",
     "bench_sim": "embodied_rm.experiments.simulation_benchmark",

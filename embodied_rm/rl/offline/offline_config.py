@@ -26,7 +26,7 @@ class OfflineConfig:
     inverse_temperature: float = 6.0  # of `iql`: 0 clones all actions, more prefers those with a large advantage
     max_weight: float = 100.0  # of `iql`: largest weight of an action
     conservative_coef: float = 1.0  # of `cql`: weight of the penalty on values of actions that were not recorded
-    num_sampled_actions: int = 8  # of `cql`: actions per state, of each kind, that the penalty compares with
+    num_sampled_actions: int = 4  # of `cql`: actions per state, of each kind, that the penalty compares with
     bc_share: float = 0.2  # of `cql`: share of the steps that clone, before the policy maximizes the values
     validation_share: float = 0.1  # share of the episodes that only measures the error of the critics
     log_std_init: float = -1.0

@@ -1,0 +1,52 @@
+"""`embodied-rm bench offline`: all methods learn from the same recordings, every cell once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.cli.main import main
+from embodied_rm.errors import UserError
+from embodied_rm.experiments.offline_benchmark import COMPARED_FLIP_RATES, METHODS, RULES, BenchOfflineConfig
+
+SMALL = [
+    "bench",
+    "offline",
+    "tasks=[press_button]",
+    "num_seeds=1",
+    "num_demonstrations=2",
+    "num_rollouts=2",
+    "num_pairs=30",
+    "train_steps=1",
+    "offline_steps=5",
+    "eval_episodes=2",
+]
+
+
+def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
+    methods = "methods=[bc,iql_sparse,iql_compared_20]"
+    page = tmp_path / "offline.md"
+    assert main([*SMALL, methods, f"results_page={page}", f"out={tmp_path / 'run'}"]) == 0
+    rates = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["success"]["press_button"]
+    assert list(rates) == ["bc", "iql_sparse", "iql_compared_20"]
+    text = page.read_text()
+    assert f"| `iql_sparse` | {rates['iql_sparse'][0]:.3f} ({rates['iql_sparse'][0]:.3f}) |" in text
+    lines = page.with_suffix(".jsonl").read_text().splitlines()
+    assert [json.loads(line)["cell"] for line in lines] == [f"press_button/1/{method}" for method in rates]
+    assert main([*SMALL, methods, f"results_page={page}", f"out={tmp_path / 'again'}"]) == 0
+    assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
+
+
+def test_a_model_of_comparisons_gets_no_outcome_and_pays_none() -> None:
+    assert set(RULES) < set(METHODS)
+    for method in COMPARED_FLIP_RATES:
+        assert RULES[method] == {"rule": "difference", "success_reward": 0.0}
+
+
+def test_unknown_methods_and_odd_numbers_of_demonstrations_are_refused() -> None:
+    with pytest.raises(UserError, match=r"methods must be among bc, .*got sac"):
+        BenchOfflineConfig(methods=("sac",))
+    with pytest.raises(UserError, match="half of them fail"):
+        BenchOfflineConfig(num_demonstrations=3)
