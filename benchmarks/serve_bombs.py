@@ -1,7 +1,7 @@
 """Oversized, slow and decompression-bomb requests: python benchmarks/serve_bombs.py
 
 Each request is sent repeatedly. It must be rejected with the documented status, and after a warm-up the service must
-grow by at most 1 MiB. Writes a section of docs/reliability.md.
+grow by at most 1 MiB. Writes a section of docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def measure_growth(service: RunningService, num_requests: int, attempt: Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100, help="repetitions of each request")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     rows, failures, port = [], [], free_port()

@@ -2,7 +2,7 @@
 
 Valid requests of every kind are mutated: bytes, values, names, lengths. They go to the handlers in process, and over
 HTTP and gRPC to a service. Each must be answered, or rejected with a status below 500, in time. Afterwards a valid
-episode must be scored correctly. Writes a section of docs/reliability.md.
+episode must be scored correctly. Writes a section of docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000, help="messages in process")
     parser.add_argument("--sockets", type=int, default=100_000, help="messages over sockets")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -2,7 +2,7 @@
 
 The model predicts a hash of all frames of an environment, and every response is compared with it. Many clients send
 random batches. Some requests are abandoned and retried, some are sent twice, episodes start and end, and the service is
-restarted by SIGTERM and SIGKILL. Writes a section of docs/reliability.md.
+restarted by SIGTERM and SIGKILL. Writes a section of docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1_000_000, help="requests of all clients")
     parser.add_argument("--clients", type=int, default=64, help="concurrent clients")
     parser.add_argument("--every", type=float, default=RESTART_INTERVAL_S, help="seconds between two restarts")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     start = time.monotonic()

@@ -2,7 +2,7 @@
 
 SIGTERM: many clients send requests continuously; the service must answer all accepted requests before it ends.
 SIGKILL: `embodied-rm refine judge=remote` must end with the same weights as an undisturbed run, although its service is
-killed and restarted. Writes a section of docs/reliability.md.
+killed and restarted. Writes a section of docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--terms", type=int, default=20, help="number of SIGTERMs")
     parser.add_argument("--kills", type=int, default=10, help="number of SIGKILLs")
     parser.add_argument("--iterations", type=int, default=40, help="iterations of the refinement")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     results = []

@@ -2,7 +2,7 @@
 
 The model takes a fixed time per batch, so the capacity is known. Requests are sent at multiples of it, independent of
 the responses (open loop). Every response is compared with the expected progress. Writes a section of
-docs/reliability.md.
+docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def report(results: list[tuple[int, LoadResult, int]], seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60, help="seconds per load")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     limits = f'{{"max_queue": {MAX_QUEUE}, "max_queue_share": 1.0}}'

@@ -2,7 +2,7 @@
 
 Uses the bundled model. Environments step at a fixed pace, well below capacity, with clips whose predictions are known.
 Other clients send invalid requests, start episodes that they never end, and disconnect. Memory and descriptors are
-recorded once per second. Writes a section of docs/reliability.md.
+recorded once per second. Writes a section of docs/results/reliability.md.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def report(log: SoakLog, seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with run_service([*SERVE_COMMAND, f"limits.idle_timeout_s={IDLE_TIMEOUT_S}"]) as service:

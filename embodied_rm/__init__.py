@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
     from embodied_rm.api.learned_reward import LearnedReward
     from embodied_rm.api.local_client import LocalClient
+    from embodied_rm.api.offline import learn_offline
     from embodied_rm.api.policies import clone, refine
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
     from embodied_rm.api.sources import load_reward_model, open_dataset
@@ -51,6 +52,7 @@ EXPORTS = {
     "ZeroShotRewardModel": "embodied_rm.api.zero_shot_reward_model",
     "clone": "embodied_rm.api.policies",
     "from_demonstration": "embodied_rm.api.demonstration_reward_model",
+    "learn_offline": "embodied_rm.api.offline",
     "load_reward_model": "embodied_rm.api.sources",
     "open_dataset": "embodied_rm.api.sources",
     "refine": "embodied_rm.api.policies",
@@ -78,6 +80,7 @@ __all__ = [
     "ZeroShotRewardModel",
     "clone",
     "from_demonstration",
+    "learn_offline",
     "load_reward_model",
     "open_dataset",
     "refine",

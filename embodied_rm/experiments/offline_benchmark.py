@@ -35,7 +35,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "iql_shaped": {"rule": "shaped"},
     "iql_dense": {"rule": "dense"},
     "cql_dense": {"rule": "dense", "method": "cql"},
-    **{name: {"rule": "difference", "success_reward": 0.0} for name in COMPARED_FLIP_RATES},
+    **{name: {"rule": "raw", "success_reward": 0.0} for name in COMPARED_FLIP_RATES},
 }
 """Method of offline learning -> its settings."""
 METHODS = (BC, RA_BC, *RULES)

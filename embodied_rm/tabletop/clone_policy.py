@@ -17,6 +17,7 @@ from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
 from embodied_rm.rl.envs.embedding_obs import embed_observations
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, make_demo_pairs, progress_weights, save_demo_pairs
 from embodied_rm.rl.learner.policy import save_policy
+from embodied_rm.rl.offline.inverse_dynamics import infer_actions
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
@@ -31,6 +32,7 @@ class CloneCommand(CloneConfig):
 
     task: str
     data: Path
+    action_free_data: Path | None = None
     include_failures: bool = False
     reward_weighted: bool = False
     checkpoint: Path | None = None
@@ -51,9 +53,9 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     uses_images = config.obs_mode != "state"
     model_folder = resolve_reward_model(config.checkpoint) if config.reward_weighted or uses_images else None
     net = None if model_folder is None else load_progress_net(model_folder)
-    episodes, seed = config.eval_episodes, config.seed
+    num_eval, seed = config.eval_episodes, config.seed
     evaluate = make_evaluator(
-        config.task, config.env, episodes=episodes, seed=seed, obs_mode=config.obs_mode, encoder_model=net
+        config.task, config.env, episodes=num_eval, seed=seed, obs_mode=config.obs_mode, encoder_model=net
     )
     demo_rows = [rows[i] for i in select_demonstrations(len(rows), config)]
     reporter.table(
@@ -64,10 +66,14 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
             "weights": f"by progress within {config.progress_horizon} frames" if config.reward_weighted else "uniform",
             "observations": config.obs_mode,
             "policy": f"{config.hidden_sizes} hidden units, {config.steps} steps of {config.batch_size} transitions",
-            "evaluated over": f"{episodes} episodes",
+            "evaluated over": f"{num_eval} episodes",
         },
     )
-    pairs = make_pairs(read_episodes(source, demo_rows, net, reporter), net, config, reporter)
+    episodes = read_episodes(source, demo_rows, net, reporter)
+    if config.action_free_data is not None:
+        failures = config.include_failures
+        episodes += read_action_free(config.action_free_data, task, episodes, net, reporter, failures=failures)
+    pairs = make_pairs(episodes, net, config, reporter)
     save_demo_pairs(run.path / IMITATION_DIR, pairs)
     digest = weights_digest(model_folder) if model_folder is not None and uses_images else ""
     proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
@@ -119,6 +125,31 @@ def read_episodes(
         return list(reporter.track(episodes, "read demonstrations", total=len(rows)))
     # An `Episode` needs at least one view.
     return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
+
+
+def read_action_free(
+    path: Path, task: str, labeled: Sequence[Episode], net: ProgressNet | None, reporter: Reporter, *, failures: bool
+) -> list[Episode]:
+    """Read a task's episodes of a dataset whose actions are missing or not used, with actions that are inferred.
+
+    Args:
+        path: The dataset.
+        task: Name of the task.
+        labeled: Episodes with actions, which the inverse dynamics model is trained on.
+        net: Reward model that will score them; None: none.
+        reporter: Output for the user.
+        failures: Whether failed episodes are read too.
+
+    Raises:
+        UserError: The dataset has no episode of the task.
+        DataError: Fewer than two episodes have actions, or an episode has no states.
+    """
+    source = LeRobotDataset(resolve_dataset(path))
+    episodes = read_episodes(source, demonstration_rows(source, task, failures=failures), net, reporter)
+    inferred = infer_actions([*labeled, *(replace(episode, action=None) for episode in episodes)], seed=0)
+    error = f"{inferred.validation_rmse:.3f}"
+    reporter.table("inferred actions", {"episodes": inferred.num_inferred, "error on unseen episodes, RMSE": error})
+    return inferred.episodes[len(labeled) :]
 
 
 COMMAND = Command(schema=CloneCommand, main=main)

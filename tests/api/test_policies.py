@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,22 @@ def test_mistakes_are_user_errors(demos: list[erm.Episode]) -> None:
         erm.clone(demos, num_demonstrations=1)
     with pytest.raises(erm.UserError, match="envs must be what embodied_rm"):
         erm.refine(make_envs(), erm.clone(demos, steps=1))
+
+
+def test_a_policy_is_learned_from_good_and_bad_episodes(demos: list[erm.Episode], tmp_path: Path) -> None:
+    episodes = [*demos, replace(demos[0], name="failure", success=False)]
+    model = erm.load_reward_model()
+    policy = erm.learn_offline(episodes, model, folder=tmp_path / "run", steps=20, batch_size=32)
+    assert policy.act(demos[0].state).shape == demos[0].action.shape
+    assert (tmp_path / "run" / "progress.jsonl").exists()
+    by_outcome = erm.learn_offline(episodes, rule="sparse", steps=20, batch_size=32)
+    assert not np.allclose(policy.act(demos[0].state), by_outcome.act(demos[0].state))
+
+
+def test_mistakes_of_offline_learning_are_named(demos: list[erm.Episode]) -> None:
+    with pytest.raises(erm.UserError, match=r"rule=shaped needs a reward model .* or rule=sparse"):
+        erm.learn_offline(demos)
+    with pytest.raises(erm.UserError, match="step"):
+        erm.learn_offline(demos, rule="sparse", stepz=3)
+    with pytest.raises(erm.DataError, match="there are no episodes"):
+        erm.learn_offline([], rule="sparse")

@@ -22,7 +22,7 @@ def test_comparisons_teach_a_model_whose_progress_teaches_a_policy(demos: Path, 
     assert len(read_comparisons(pairs)) == metrics(pairs)["prefer"]["pairs"] == 30
     train = ["train", f"data={demos}", "label_schemes=[compared]", "fusion=forward", f"comparisons={pairs}"]
     assert main([*train, "steps=2", "batch_size=4", "image_size=[32,32]", f"out={model}"]) == 0
-    args = [f"data={demos}", "rule=difference", "success_reward=0", f"checkpoint={model}", f"out={policy}"]
+    args = [f"data={demos}", "rule=raw", "success_reward=0", f"checkpoint={model}", f"out={policy}"]
     assert main([*OFFLINE, *args]) == 0
     assert metrics(policy)["offline_success"]["episodes"] == 4
     rows = [json.loads(line) for line in (policy / "progress.jsonl").read_text().splitlines()]
@@ -39,7 +39,7 @@ def test_rules_of_recorded_outcome_and_progress_need_no_model(demos: Path, tmp_p
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["rule=self_reference"], "recorded episodes allow rules that are known step by step"),
+        (["rule=self_reference"], "needs whole rollouts of the present policy"),
         (["method=sac"], "unknown value of method 'sac'. Available: cql, iql"),
         (["task=turn_lever"], "turn_lever"),
     ],
@@ -65,3 +65,13 @@ def test_settings_of_comparisons_that_make_no_sense_are_refused(
 ) -> None:
     assert main(["prefer", f"data={demos}", *args, f"out={tmp_path / 'run'}"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [OFFLINE, ["clone", "task=lift_cube", "num_demonstrations=3", *OFFLINE[2:]]])
+def test_episodes_without_actions_are_learned_from(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    rule = ["rule=sparse"] if command[0] == "offline" else []
+    args = [f"data={demos}", f"action_free_data={demos}", *rule]
+    assert main([*command, *args, f"out={tmp_path / 'run'}"]) == 0
+    assert "inferred actions" in capsys.readouterr().out

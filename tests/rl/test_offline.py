@@ -158,7 +158,7 @@ def test_a_conservative_value_of_an_action_that_was_not_recorded_is_lower() -> N
     def gap(coef: float) -> float:
         learner = learn(recorded, small_config(method="cql", steps=300, conservative_coef=coef))
         values = [learner.critics(learner.policy.normalizer(state), action) for action in (-unseen, unseen)]
-        return float((values[0] - values[1]).mean())
+        return float((values[0] - values[1]).mean().detach())
 
     assert gap(1.0) > max(gap(0.0), 0) + 0.3
 
@@ -182,6 +182,17 @@ def test_a_reward_without_the_outcome_is_that_of_the_progress() -> None:
     params = RewardParams(gamma=GAMMA)
     reward = recorded_rewards(make_episode(), find_rule("difference"), params, progress=progress, success_reward=0)
     assert reward == pytest.approx(np.full(4, 0.25))
+
+
+def test_without_the_outcome_a_recorded_success_ends_nothing() -> None:
+    episode, progress = make_episode(), np.linspace(0, 1, 5, dtype=np.float32)
+    params = RewardParams(gamma=GAMMA)
+    for rule in ("raw", "shaped"):
+        unused = recorded_rewards(episode, find_rule(rule), params, progress=progress, success_reward=0)
+        failure = recorded_rewards(replace(episode, success=False), find_rule(rule), params, progress=progress)
+        assert np.array_equal(unused, failure)
+    transitions = make_transitions([episode], [np.zeros(4, np.float32)], uses_outcome=False)
+    assert not transitions.terminated.any()
 
 
 def test_transitions_pair_each_frame_with_the_next_and_leave_out_the_last_action() -> None:

@@ -52,12 +52,15 @@ class OfflineTransitions:
         return self.take(~is_validation), self.take(is_validation)
 
 
-def make_transitions(episodes: Sequence[Episode], rewards: Sequence[Array]) -> OfflineTransitions:
+def make_transitions(
+    episodes: Sequence[Episode], rewards: Sequence[Array], *, uses_outcome: bool = True
+) -> OfflineTransitions:
     """Return the transitions of episodes.
 
     Args:
         episodes: Episodes with state and action. The action of the last frame is not taken.
         rewards: Reward of each transition, float32 [T - 1] per episode.
+        uses_outcome: Whether a recorded success ends the task. Else the last state of every episode has a value.
 
     Raises:
         DataError: An episode has no finite state or action, or there is no transition.
@@ -75,7 +78,7 @@ def make_transitions(episodes: Sequence[Episode], rewards: Sequence[Array]) -> O
         action=torch.from_numpy(np.concatenate([np.asarray(e.action, np.float32)[:-1] for e in episodes])),
         reward=torch.from_numpy(np.concatenate(rewards).astype(np.float32)),
         next_observation=torch.from_numpy(np.concatenate([state[1:] for state in states])),
-        terminated=torch.from_numpy(np.concatenate([ends_in_success(episode) for episode in episodes])),
+        terminated=torch.from_numpy(np.concatenate([uses_outcome & ends_in_success(episode) for episode in episodes])),
         episode_index=torch.from_numpy(np.repeat(np.arange(len(episodes)), lengths)),
     )
 
@@ -107,12 +110,13 @@ def recorded_rewards(
         params: Its inputs that are the same for all transitions.
         progress: Progress that the rule rewards, float32 [T] in [0, 1]; None: 0.
         success_prob: Predicted probability of success, float32 [T] in [0, 1]; None: 0.
-        success_reward: Reward of a recorded success; 0 leaves the outcome out.
+        success_reward: Reward of a recorded success; 0: the outcome is not used.
     """
     assert rule.per_step, "an episode that was recorded by another policy has no rollout"
     zeros = np.zeros(len(episode), np.float32)
     potential, success = (zeros if values is None else values for values in (progress, success_prob))
-    is_end, is_last = ends_in_success(episode), np.arange(1, len(episode)) == len(episode) - 1
+    is_last = np.arange(1, len(episode)) == len(episode) - 1
+    is_end = ends_in_success(episode) & bool(success_reward)
     transitions = Transitions(
         task_reward=success_reward * is_end,
         is_success=is_end,

@@ -1,0 +1,66 @@
+"""Rewards of recorded episodes: by their outcome, the simulator's progress, or predictions of a reward model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embodied_rm.errors import DataError, UserError, check_minimum
+from embodied_rm.rewards.rules import RULES, find_rule
+from embodied_rm.rewards.transitions import RewardParams
+from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions, recorded_rewards
+from embodied_rm.types import Array, Episode, RewardOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineReward:
+    """The reward of recorded transitions."""
+
+    rule: str = "shaped"  # a reward rule that is known step by step
+    progress_scale: float = 1.0  # weight of the progress
+    success_reward: float = 1.0  # reward of a recorded success; 0: the outcome is not used
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 0, "progress_scale", "success_reward")
+        if not find_rule(self.rule).per_step:
+            known = ", ".join(sorted(name for name, rule in RULES.items() if rule.per_step))
+            raise UserError(f"rule={self.rule} needs whole rollouts of the present policy; recorded episodes: {known}")
+
+    @property
+    def needs_predictions(self) -> bool:
+        """Whether a reward model must score the videos."""
+        return find_rule(self.rule).progress_source == "model"
+
+    def make_transitions(
+        self, episodes: Sequence[Episode], predictions: Sequence[RewardOutput] | None, gamma: float
+    ) -> OfflineTransitions:
+        """Return the transitions of episodes with their rewards.
+
+        Args:
+            episodes: Episodes with state and action.
+            predictions: Predictions of a reward model for each episode; None: the rule needs none.
+            gamma: Discount of the learner.
+
+        Raises:
+            DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
+        """
+        assert not self.needs_predictions or predictions is not None
+        outputs: Sequence[RewardOutput | None] = predictions or [None] * len(episodes)
+        longest = max((len(episode) - 1 for episode in episodes), default=None)
+        params = RewardParams(gamma=gamma, scale=self.progress_scale, max_episode_steps=longest)
+        rewards = [self._rewards(episode, output, params) for episode, output in zip(episodes, outputs, strict=True)]
+        return make_transitions(episodes, rewards, uses_outcome=bool(self.success_reward))
+
+    def _rewards(self, episode: Episode, output: RewardOutput | None, params: RewardParams) -> Array:
+        rule = find_rule(self.rule)
+        progress = None if output is None else np.clip(output.progress, 0, 1).astype(np.float32)
+        if rule.progress_source == "simulator":
+            if episode.progress is None:
+                raise DataError(f"{episode.name}: the simulator's progress was not recorded; use rule=shaped or sparse")
+            progress = episode.progress
+        success_prob = None if output is None else np.nan_to_num(output.success)
+        return recorded_rewards(
+            episode, rule, params, progress=progress, success_prob=success_prob, success_reward=self.success_reward
+        )

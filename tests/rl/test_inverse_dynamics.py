@@ -1,0 +1,42 @@
+"""Actions of episodes without them are inferred from how the states change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from embodied_rm.errors import DataError
+from embodied_rm.rl.offline.inverse_dynamics import infer_actions
+from embodied_rm.types import Episode
+
+STEP_M = 0.01
+
+
+def walk(number: int, length: int = 40) -> Episode:
+    """A point that each action moves; a third coordinate does not depend on it."""
+    rng = np.random.default_rng(number)
+    action = rng.uniform(-1, 1, (length, 2)).astype(np.float32)
+    place = np.cumsum(np.vstack([rng.uniform(-0.2, 0.2, (1, 2)), STEP_M * action[:-1]]), axis=0)
+    state = np.concatenate([place, np.full((length, 1), rng.random())], axis=1).astype(np.float32)
+    views = {"front": np.zeros((length, 2, 2, 3), np.uint8)}
+    return Episode(name=f"walk_{number}", views=views, instruction="walk", fps=10, state=state, action=action)
+
+
+def test_actions_are_recovered_and_known_ones_stay() -> None:
+    labeled, unlabeled = [walk(number) for number in range(12)], [walk(number) for number in range(100, 104)]
+    hidden = [replace(episode, action=None) for episode in unlabeled]
+    result = infer_actions([*labeled, *hidden], seed=0)
+    assert result.num_inferred == 4 and result.validation_rmse < 0.1
+    assert result.episodes[:12] == labeled
+    for episode, truth in zip(result.episodes[12:], unlabeled, strict=True):
+        assert np.abs(episode.action[:-1] - truth.action[:-1]).mean() < 0.1
+        assert np.array_equal(episode.action[-1], episode.action[-2]), "the last action has no effect"
+
+
+def test_too_few_actions_and_missing_states_say_so() -> None:
+    with pytest.raises(DataError, match="at least 2 episodes that have them, and 1 has"):
+        infer_actions([walk(0), replace(walk(1), action=None)], seed=0)
+    with pytest.raises(DataError, match="walk_2: its actions cannot be inferred without states"):
+        infer_actions([walk(0), walk(1), replace(walk(2), action=None, state=None)], seed=0)
