@@ -35,7 +35,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "iql_shaped": {"rule": "shaped"},
     "iql_dense": {"rule": "dense"},
     "cql_dense": {"rule": "dense", "method": "cql"},
-    **{name: {"rule": "raw", "success_reward": 0.0} for name in COMPARED_FLIP_RATES},
+    **{name: {"rule": "raw", "success_reward": 0.0, "rank_progress": True} for name in COMPARED_FLIP_RATES},
 }
 """Method of offline learning -> its settings."""
 METHODS = (BC, RA_BC, *RULES)
@@ -53,7 +53,7 @@ class BenchOfflineConfig:
     num_demonstrations: int = 20
     num_rollouts: int = 40
     num_pairs: int = 1000
-    train_steps: int = 300
+    train_steps: int = 600
     offline_steps: int = 2000
     eval_episodes: int = 200
     checkpoint: Path | None = None

@@ -42,7 +42,7 @@ def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
 def test_a_model_of_comparisons_gets_no_outcome_and_pays_none() -> None:
     assert set(RULES) < set(METHODS)
     for method in COMPARED_FLIP_RATES:
-        assert RULES[method] == {"rule": "raw", "success_reward": 0.0}
+        assert RULES[method] == {"rule": "raw", "success_reward": 0.0, "rank_progress": True}
 
 
 def test_unknown_methods_and_odd_numbers_of_demonstrations_are_refused() -> None:

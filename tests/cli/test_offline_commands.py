@@ -22,7 +22,14 @@ def test_comparisons_teach_a_model_whose_progress_teaches_a_policy(demos: Path, 
     assert len(read_comparisons(pairs)) == metrics(pairs)["prefer"]["pairs"] == 30
     train = ["train", f"data={demos}", "label_schemes=[compared]", "fusion=forward", f"comparisons={pairs}"]
     assert main([*train, "steps=2", "batch_size=4", "image_size=[32,32]", f"out={model}"]) == 0
-    args = [f"data={demos}", "rule=raw", "success_reward=0", f"checkpoint={model}", f"out={policy}"]
+    args = [
+        f"data={demos}",
+        "rule=raw",
+        "success_reward=0",
+        "rank_progress=true",
+        f"checkpoint={model}",
+        f"out={policy}",
+    ]
     assert main([*OFFLINE, *args]) == 0
     assert metrics(policy)["offline_success"]["episodes"] == 4
     rows = [json.loads(line) for line in (policy / "progress.jsonl").read_text().splitlines()]

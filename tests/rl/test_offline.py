@@ -12,11 +12,13 @@ from killing_reporter import KilledError, KillingReporter
 from torch import Tensor
 
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.reward_model import make_plain_output
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import RewardParams
 from embodied_rm.rl.offline.critics import advantage_weights, expectile_loss, td_target
 from embodied_rm.rl.offline.iql import IQL
 from embodied_rm.rl.offline.offline_config import OfflineConfig
+from embodied_rm.rl.offline.offline_reward import with_ranks
 from embodied_rm.rl.offline.train_offline import LEARNERS, learn_offline, make_policy
 from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions, recorded_rewards
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -193,6 +195,15 @@ def test_without_the_outcome_a_recorded_success_ends_nothing() -> None:
         assert np.array_equal(unused, failure)
     transitions = make_transitions([episode], [np.zeros(4, np.float32)], uses_outcome=False)
     assert not transitions.terminated.any()
+
+
+def test_ranks_keep_the_order_of_all_frames_and_have_equal_distances() -> None:
+    rng = np.random.default_rng(0)
+    curves = [rng.random(length).astype(np.float32) ** 4 for length in (30, 50, 20)]
+    predictions = [make_plain_output(curve, np.ones(len(curve), bool), curve) for curve in curves]
+    ranks = np.concatenate([output.progress for output in with_ranks(predictions)])
+    assert np.array_equal(np.argsort(ranks), np.argsort(np.concatenate(curves)))
+    assert np.allclose(np.sort(ranks), np.arange(100) / 100)
 
 
 def test_transitions_pair_each_frame_with_the_next_and_leave_out_the_last_action() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,9 @@ class OfflineReward:
 
     rule: str = "shaped"  # a reward rule that is known step by step
     progress_scale: float = 1.0  # weight of the progress
+    rank_progress: bool = False
+    """Whether the progress of a frame is its rank among all recorded frames: comparisons teach the order, not the
+    distances."""
     success_reward: float = 1.0  # reward of a recorded success; 0: the outcome is not used
 
     def __post_init__(self) -> None:
@@ -47,6 +50,8 @@ class OfflineReward:
             DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
         """
         assert not self.needs_predictions or predictions is not None
+        if predictions is not None and self.rank_progress:
+            predictions = with_ranks(predictions)
         outputs: Sequence[RewardOutput | None] = predictions or [None] * len(episodes)
         longest = max((len(episode) - 1 for episode in episodes), default=None)
         params = RewardParams(gamma=gamma, scale=self.progress_scale, max_episode_steps=longest)
@@ -64,3 +69,10 @@ class OfflineReward:
         return recorded_rewards(
             episode, rule, params, progress=progress, success_prob=success_prob, success_reward=self.success_reward
         )
+
+
+def with_ranks(predictions: Sequence[RewardOutput]) -> list[RewardOutput]:
+    """Replace each frame's progress by the share of all frames with less progress, float32 in [0, 1)."""
+    all_progress = np.sort(np.concatenate([output.progress for output in predictions]))
+    ranks = [np.searchsorted(all_progress, output.progress) / len(all_progress) for output in predictions]
+    return [replace(output, progress=rank.astype(np.float32)) for output, rank in zip(predictions, ranks, strict=True)]
