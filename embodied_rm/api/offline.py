@@ -52,9 +52,13 @@ def learn_offline(
     recordings = list(episodes)
     if not recordings:
         raise DataError("there are no episodes to learn from")
-    if reward.needs_predictions and model is None:
-        raise UserError(f"rule={reward.rule} needs a reward model that scores the videos: pass model=, or rule=sparse")
-    predictions = None if model is None else [predict(model, episode) for episode in recordings]
+    predictions = None
+    if reward.needs_predictions:
+        if model is None:
+            raise UserError(
+                f"rule={reward.rule} needs a reward model that scores the videos: pass model=, or rule=sparse"
+            )
+        predictions = [predict(model, episode) for episode in recordings]
     transitions = reward.make_transitions(recordings, predictions, settings.gamma)
     policy = make_policy(transitions, settings)
     with open_kept_or_temporary(folder) as run:

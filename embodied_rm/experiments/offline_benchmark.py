@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -168,13 +169,14 @@ def record_mixed(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> 
 def train_compared(cell: Cell, config: BenchOfflineConfig, data: Path, pipeline: Pipeline) -> Path:
     """Train a reward model on comparisons alone, without progress, outcome and subtasks; return its run."""
     run = RunFolder.open(pipeline.run.path / cell.folder / f"model_{cell.method}", resume=True)
-    if (run.path / CHECKPOINT_DIR).exists():
+    if (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists():
         return run.path
     source = LeRobotDataset(resolve_dataset(data))
     episodes = [source.episode(row) for row in range(len(source.meta))]
     goals = {episode.name: goal_of(episode) for episode in episodes}
     pairs = draw_clip_pairs(goals, config.num_pairs, 0.25, cell.seed)
-    answers = progress_comparer(episodes, COMPARED_FLIP_RATES[cell.method], cell.seed)
+    progress = {episode.name: episode.progress for episode in episodes}
+    answers = progress_comparer(progress, COMPARED_FLIP_RATES[cell.method], cell.seed)
     compare_clips(pairs, answers, run.path, pipeline.reporter)
     train_config = TrainConfig(
         label_schemes=("compared",),

@@ -88,11 +88,15 @@ def draw_clip(name: str, clip_share: float, rng: np.random.Generator) -> Clip:
     return Clip(episode=name, start=round(start, 4), end=round(start + clip_share, 4))
 
 
-def write_comparisons(path: Path, comparisons: Iterable[ClipComparison]) -> None:
+def append_comparisons(path: Path, comparisons: Iterable[ClipComparison]) -> None:
     """Append comparisons to a table."""
     with path.open("a", encoding="utf-8") as file:
-        for comparison in comparisons:
-            file.write(json.dumps(asdict(comparison)) + "\n")
+        file.writelines(map(comparison_line, comparisons))
+
+
+def comparison_line(comparison: ClipComparison) -> str:
+    """Return the line of a comparison."""
+    return json.dumps(asdict(comparison)) + "\n"
 
 
 def read_comparisons(path: Path) -> list[ClipComparison]:
@@ -129,19 +133,21 @@ def match_comparisons(comparisons: Iterable[ClipComparison], episodes: Sequence[
         DataError: None is, or an episode of that name has another instruction: the table is of other data.
     """
     goals = {episode.name: goal_of(episode) for episode in episodes}
+    if len(goals) < len(episodes):
+        raise DataError(f"comparisons name episodes, and {len(episodes) - len(goals)} of these have a name twice")
     decided = [comparison for comparison in comparisons if comparison.is_decided]
     matched = [c for c in decided if c.first.episode in goals and c.second.episode in goals]
     if not matched:
         raise DataError(f"none of {len(decided)} decided comparisons is of these {len(episodes)} episodes")
     for comparison in matched:
-        if (own := goals[comparison.first.episode]) != comparison.goal:
-            raise DataError(
-                f"the comparisons are of other data: {comparison.first.episode} is there {comparison.goal!r}, here "
-                f"{own!r}"
-            )
+        for name in (comparison.first.episode, comparison.second.episode):
+            if goals[name] != comparison.goal:
+                raise DataError(
+                    f"the comparisons are of other data: {name} is there {comparison.goal!r}, here {goals[name]!r}"
+                )
     return matched
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return targets without progress: comparisons are of pairs of episodes, and the outcome is not used."""
+    """Return targets without progress, since comparisons are of pairs of episodes; and the outcome, if recorded."""
     return [outcome_targets(episode) for episode in episodes]

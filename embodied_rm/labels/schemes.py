@@ -68,7 +68,7 @@ LABEL_SCHEMES: dict[str, LabelScheme] = {
         pairwise.label, ("adjacent_pairs", "ranking", "negative_hop", *OUTCOME_TERMS), "true progress"
     ),
     "preferences": LabelScheme(preferences.label, ("partial_return", "regret", *OUTCOME_TERMS), "true progress"),
-    "compared": LabelScheme(comparisons.label, ("comparison",), "comparison"),
+    "compared": LabelScheme(comparisons.label, ("comparison", "success", "success_contrast"), "comparison"),
     "distilled": LabelScheme(distilled.label, CONTRAST_TERMS, "prediction"),
     "time": LabelScheme(time_labels.label, CONTRAST_TERMS, "outcome"),
 }

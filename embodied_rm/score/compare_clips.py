@@ -1,31 +1,34 @@
-"""Comparisons of clips of a dataset, by a judge or by recorded progress; an interrupted run goes on."""
+"""Comparisons of clips of a dataset, by a judge or by recorded progress.
+
+An interrupted run goes on. Pairs that a judge did not answer are asked again then.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.comparisons import (
     COMPARISONS_FILE,
     Clip,
     ClipAnswer,
     ClipComparison,
+    append_comparisons,
+    comparison_line,
     read_comparisons,
-    write_comparisons,
 )
 from embodied_rm.models.judges.clip_comparison import ClipFrames, ClipJudge
 from embodied_rm.run_folder import Reporter
-from embodied_rm.types import Episode
+from embodied_rm.types import Array
 
 BATCH_PAIRS = 16  # pairs that are compared, and written, together
-MAX_OPEN_EPISODES = 64
-EpisodeReader = Callable[[str], Episode]  # name of an episode -> the episode
 CompareFn = Callable[[Sequence[ClipComparison]], list[ClipAnswer]]
 
 
@@ -41,15 +44,23 @@ def compare_clips(
     done = read_comparisons(path) if path.exists() else []
     if [without_answer(comparison) for comparison in done] != list(pairs[: len(done)]):
         raise UserError(f"{path} has comparisons of other pairs: name another out=, or delete it")
-    truncate_to_lines(path, len(done))
-    remaining = pairs[len(done) :]
-    starts = range(0, len(remaining), BATCH_PAIRS)
-    for start in reporter.track(starts, f"compare {BATCH_PAIRS} pairs", total=len(starts)):
-        group = remaining[start : start + BATCH_PAIRS]
+    again = [row for row, comparison in enumerate(done) if comparison.answer == "unanswered"]
+    for rows in batches(again):
+        for row, answer in zip(rows, compare([pairs[row] for row in rows]), strict=True):
+            done[row] = replace(pairs[row], answer=answer)
+    write_atomic(path, "".join(map(comparison_line, done)))  # also without the incomplete line of a killed run
+    groups = batches(range(len(done), len(pairs)))
+    for rows in reporter.track(groups, f"compare {BATCH_PAIRS} pairs", total=len(groups)):
+        group = [pairs[row] for row in rows]
         answered = [replace(pair, answer=answer) for pair, answer in zip(group, compare(group), strict=True)]
-        write_comparisons(path, answered)
+        append_comparisons(path, answered)
         done += answered
     return Counter(comparison.answer for comparison in done)
+
+
+def batches(rows: Sequence[int]) -> list[Sequence[int]]:
+    """Split rows into groups that are compared together."""
+    return [rows[start : start + BATCH_PAIRS] for start in range(0, len(rows), BATCH_PAIRS)]
 
 
 def without_answer(comparison: ClipComparison) -> ClipComparison:
@@ -57,46 +68,57 @@ def without_answer(comparison: ClipComparison) -> ClipComparison:
     return replace(comparison, answer="unanswered")
 
 
-def truncate_to_lines(path: Path, count: int) -> None:
-    """Remove an incomplete last line, which a killed run has left."""
-    if path.exists():
-        lines = path.read_bytes().split(b"\n")
-        path.write_bytes(b"".join(line + b"\n" for line in lines[:count]))
+def judge_comparer(
+    judge: ClipJudge, source: EpisodeSource, views: Sequence[str] = (), size: ImageSize | None = None
+) -> CompareFn:
+    """Return a function that shows pairs of clips to a judge.
 
+    Args:
+        judge: The judge.
+        source: The episodes; only the frames of the clips are decoded.
+        views: Views that are shown; empty: all.
+        size: (height, width) of the images; None: as stored.
+    """
+    rows = {meta.name: row for row, meta in enumerate(source.meta)}
 
-def judge_comparer(judge: ClipJudge, read_episode: EpisodeReader) -> CompareFn:
-    """Return a function that shows pairs of clips to a judge."""
-    read = lru_cache(MAX_OPEN_EPISODES)(read_episode)
+    def read_clip(clip: Clip) -> ClipFrames:
+        row = rows[clip.episode]
+        frames = clip.frames(source.meta[row].length)
+        shown = views or source.views
+        images = {
+            view: source.read_frames(row, frames.start, frames.stop, views=[view], size=size).frames for view in shown
+        }
+        return {view: np.asarray(image)[:, 0] for view, image in images.items()}
 
     def compare(pairs: Sequence[ClipComparison]) -> list[ClipAnswer]:
-        clips = [(cut_clip(read(p.first.episode), p.first), cut_clip(read(p.second.episode), p.second)) for p in pairs]
-        return judge.compare(clips, [read(pair.first.episode).instruction for pair in pairs])
+        clips = [(read_clip(pair.first), read_clip(pair.second)) for pair in pairs]
+        return judge.compare(clips, [source.meta[rows[pair.first.episode]].instruction for pair in pairs])
 
     return compare
 
 
-def cut_clip(episode: Episode, clip: Clip) -> ClipFrames:
-    """Return view -> frames of a clip."""
-    return {name: frames[clip.frames(len(episode))] for name, frames in episode.views.items()}
-
-
-def progress_comparer(episodes: Iterable[Episode], flip_rate: float, seed: int) -> CompareFn:
+def progress_comparer(progress: Mapping[str, Array | None], flip_rate: float, seed: int) -> CompareFn:
     """Return a function that compares clips by their mean recorded progress, and is wrong at a known rate.
 
     Whether a pair is answered wrongly depends on the pair and the seed alone.
 
+    Args:
+        progress: Name of each episode -> its recorded progress, float32 [T].
+        flip_rate: Share of wrong answers, in [0, 1].
+        seed: Of the wrong answers.
+
     Raises:
         DataError: An episode has no recorded progress.
     """
-    by_name = {episode.name: episode for episode in episodes}
-    for episode in by_name.values():
-        if episode.progress is None:
-            raise DataError(f"{episode.name}: its progress was not recorded; name a judge that sees the clips: judge=")
+    curves: dict[str, Array] = {}
+    for name, curve in progress.items():
+        if curve is None:
+            raise DataError(f"{name}: its progress was not recorded; name a judge that sees the clips: judge=")
+        curves[name] = curve
 
     def mean_progress(clip: Clip) -> float:
-        episode = by_name[clip.episode]
-        assert episode.progress is not None
-        return float(episode.progress[clip.frames(len(episode))].mean())
+        curve = curves[clip.episode]
+        return float(curve[clip.frames(len(curve))].mean())
 
     def compare_pair(pair: ClipComparison) -> ClipAnswer:
         difference = mean_progress(pair.first) - mean_progress(pair.second)

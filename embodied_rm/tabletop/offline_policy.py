@@ -6,6 +6,7 @@ from pathlib import Path
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.errors import DataError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import POLICY_DIR, resolve_reward_model
@@ -15,6 +16,7 @@ from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.train_offline import learn_offline, make_policy
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_action_free, read_episodes
+from embodied_rm.tabletop.collect_episodes import observation_size
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
 from embodied_sim.registry import make_task
 
@@ -60,6 +62,9 @@ def main(config: OfflineCommand, run: RunFolder, reporter: Reporter) -> None:
         recordings += read_action_free(config.action_free_data, task, recordings, net, reporter, failures=True)
     predictions = None if net is None else score_episodes(net, recordings)
     transitions = config.make_transitions(recordings, predictions, config.gamma)
+    obs_dim, expected = transitions.observation.shape[1], observation_size(config.task)
+    if obs_dim != expected:
+        raise DataError(f"the recorded states have size {obs_dim}, the observations of {task} {expected}")
     offline_config = to_base_config(config, OfflineConfig)
     policy = make_policy(transitions, offline_config)
     rows_of_training = learn_offline(policy, transitions, offline_config, run, reporter)

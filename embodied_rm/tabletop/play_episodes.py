@@ -155,7 +155,8 @@ def stored_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
     folder = Path(config.policy)
     if not folder.is_dir():
         raise UserError(
-            f"{unknown_name_message(config.policy, POLICIES, 'policy')}, or a run folder of embodied-rm clone or refine"
+            f"{unknown_name_message(config.policy, POLICIES, 'policy')}, or a run folder of embodied-rm clone, offline "
+            "or refine"
         )
     return deterministic_policy(folder, envs)
 

@@ -47,7 +47,8 @@ def policy_task(folder: Path | str) -> str:
     run_config = json.loads(config_path.read_text())["config"] if config_path.is_file() else {}
     if "task" not in run_config or not (Path(folder) / POLICY_DIR / MANIFEST_NAME).is_file():
         raise UserError(
-            f"{folder} is no run folder of embodied-rm clone or refine, with its {CONFIG_FILE} and its {POLICY_DIR}"
+            f"{folder} is no run folder of embodied-rm clone, offline or refine, with its {CONFIG_FILE} and its "
+            f"{POLICY_DIR}"
         )
     return str(run_config["task"])
 

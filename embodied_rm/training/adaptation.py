@@ -6,6 +6,7 @@ from typing import Any
 
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
+from embodied_rm.errors import UserError
 from embodied_rm.labels.targets import check_demonstration
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
@@ -32,6 +33,13 @@ class AdaptConfig(TrainConfig):
             shift=0.12, zoom=0.15, rotation=0.1, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
         )
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.comparisons is not None:
+            raise UserError(
+                "comparisons= are of several episodes, and adapt has one demonstration: use embodied-rm train"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

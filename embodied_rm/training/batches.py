@@ -90,9 +90,12 @@ class LabeledBatchSampler:
         Only the rows `visible_rows` have images; the others are 0.
         """
         pools = self._sample_rows(batch_size, rng, self._pools if rank_pools is None else rank_pools)
+        drawn = self._comparisons.draw(len(pools[0]), rng)
+        pools[0][: 2 * len(drawn)] = self._comparisons.episode_rows(drawn)
         rows = np.concatenate(pools)
         episodes = [self.episodes[row] for row in rows]
         frame_indices = [sample_frames(episode.progress, num_timesteps, rng) for episode in episodes]
+        self._comparisons.place_frames(drawn, frame_indices, rng)
         allowed_rows = [None] * len(pools) if rank_pools is None else [set(pool.tolist()) for pool in rank_pools]
         candidates = [(int(row), allowed) for pool, allowed in zip(pools, allowed_rows, strict=True) for row in pool]
         goals = [self._sample_goal(row, rng, allowed) for row, allowed in candidates]

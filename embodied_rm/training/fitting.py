@@ -133,6 +133,7 @@ def fit(
         resume_settings = to_json_dict(config) | (stream.settings(group) if stream else {})
         resume_settings |= {"fsdp": True} if fsdp else {}
         resume_settings |= execution.inputs
+        resume_settings |= {"compared": repr(comparisons)} if comparisons else {}
         train_state.resume(run.path / TRAIN_STATE_DIR, resume_settings)
         group.all_gather_object("resumed")  # all processes load before rank 0 may save again
         save = partial(train_state.save, run.path / TRAIN_STATE_DIR, resume_settings, group)
@@ -198,7 +199,8 @@ def check_streamable(config: TrainConfig) -> None:
     """Raise `UserError` if a part of the configuration reads all images before training."""
     names = [name for name, scheme in select_schemes(config.label_schemes).items() if scheme.needs_all_frames]
     conflicts = [f"label_schemes=[{name}]" for name in names]
-    conflicts += [f"{key}=" for key in ("preference_model", "feature_cache_dir") if getattr(config, key) is not None]
+    keys = ("preference_model", "feature_cache_dir", "comparisons")
+    conflicts += [f"{key}=" for key in keys if getattr(config, key) is not None]
     if conflicts:
         raise UserError(
             f"frame_cache_gb keeps a part of the videos in memory, but {conflicts[0]} reads all of them before training"

@@ -9,7 +9,9 @@ import pytest
 
 from embodied_rm.cli.main import main
 from embodied_rm.errors import UserError
-from embodied_rm.experiments.offline_benchmark import COMPARED_FLIP_RATES, METHODS, RULES, BenchOfflineConfig
+from embodied_rm.experiments import offline_benchmark
+from embodied_rm.experiments.offline_benchmark import BenchOfflineConfig
+from embodied_rm.types import Episode
 
 SMALL = [
     "bench",
@@ -39,10 +41,15 @@ def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
     assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
 
 
-def test_a_model_of_comparisons_gets_no_outcome_and_pays_none() -> None:
-    assert set(RULES) < set(METHODS)
-    for method in COMPARED_FLIP_RATES:
-        assert RULES[method] == {"rule": "raw", "success_reward": 0.0, "rank_progress": True}
+def test_a_model_of_comparisons_gets_no_progress_outcome_or_subtasks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trained: list[Episode] = []
+    monkeypatch.setattr(offline_benchmark, "train", lambda episodes, *args: trained.extend(episodes))
+    assert main([*SMALL, "methods=[iql_compared_0]", f"out={tmp_path / 'run'}"]) == 2, "no model is written"
+    assert len(trained) == 4
+    for episode in trained:
+        assert episode.progress is None and episode.success is None and not episode.subtasks
 
 
 def test_unknown_methods_and_odd_numbers_of_demonstrations_are_refused() -> None:

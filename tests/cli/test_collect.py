@@ -59,7 +59,10 @@ def test_policies_are_recorded_at_their_task(cloned: Path, tmp_path: Path) -> No
         ("policies=[{cloned}]", "must be set together"),
         ("rollouts_per_policy=3", "must be set together"),
         ("policies=[{cloned}] rollouts_per_policy=0", "rollouts_per_policy must be >= 1, got 0"),
-        ("policies=[{cloned}/policy] rollouts_per_policy=3", "is no run folder of embodied-rm clone or refine"),
+        (
+            "policies=[{cloned}/policy] rollouts_per_policy=3",
+            "is no run folder of embodied-rm clone, offline or refine",
+        ),
         (
             "policies=[{cloned}] rollouts_per_policy=3 tasks=[press_button]",
             "is for lift_cube, which is none of press_button",

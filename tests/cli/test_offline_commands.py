@@ -74,11 +74,13 @@ def test_settings_of_comparisons_that_make_no_sense_are_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [OFFLINE, ["clone", "task=lift_cube", "num_demonstrations=3", *OFFLINE[2:]]])
-def test_episodes_without_actions_are_learned_from(
-    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
-    rule = ["rule=sparse"] if command[0] == "offline" else []
-    args = [f"data={demos}", f"action_free_data={demos}", *rule]
-    assert main([*command, *args, f"out={tmp_path / 'run'}"]) == 0
-    assert "inferred actions" in capsys.readouterr().out
+CLONE = ["clone", "task=lift_cube", "num_demonstrations=3", *OFFLINE[2:]]
+
+
+@pytest.mark.parametrize("command", [[*OFFLINE, "rule=sparse", "method=cql"], CLONE])
+def test_episodes_without_actions_are_learned_from(demos: Path, tmp_path: Path, command: list[str]) -> None:
+    counts = []
+    for name, more in (("alone", []), ("both", [f"action_free_data={demos}"])):
+        assert main([*command, f"data={demos}", *more, f"out={tmp_path / name}"]) == 0
+        counts.append(metrics(tmp_path / name)[command[0]]["transitions"])
+    assert counts[1] == 2 * counts[0]

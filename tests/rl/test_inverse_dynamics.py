@@ -32,7 +32,23 @@ def test_actions_are_recovered_and_known_ones_stay() -> None:
     assert result.episodes[:12] == labeled
     for episode, truth in zip(result.episodes[12:], unlabeled, strict=True):
         assert np.abs(episode.action[:-1] - truth.action[:-1]).mean() < 0.1
-        assert np.array_equal(episode.action[-1], episode.action[-2]), "the last action has no effect"
+        assert np.abs(episode.action).max() <= 1, "no action is larger than those that were recorded"
+        assert not episode.action[-1].any(), "the last action is not taken"
+
+
+def test_an_episode_of_one_frame_passes_through() -> None:
+    short = replace(walk(3, length=1), action=None)
+    result = infer_actions([walk(0), walk(1), short], seed=0)
+    assert result.episodes[-1].action.shape == (1, 2)
+
+
+def test_other_frame_rates_and_sizes_are_named() -> None:
+    slow = replace(walk(2), action=None, fps=5)
+    with pytest.raises(DataError, match="walk_0 has 10 frames/s, walk_2 5"):
+        infer_actions([walk(0), walk(1), slow], seed=0)
+    wide = replace(walk(2), action=None, state=np.zeros((40, 4), np.float32))
+    with pytest.raises(DataError, match="walk_2: its state has size 4, that of the others 3"):
+        infer_actions([walk(0), walk(1), wide], seed=0)
 
 
 def test_too_few_actions_and_missing_states_say_so() -> None:

@@ -15,10 +15,11 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.reward_model import make_plain_output
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import RewardParams
+from embodied_rm.rl.offline.cql import CQL
 from embodied_rm.rl.offline.critics import advantage_weights, expectile_loss, td_target
 from embodied_rm.rl.offline.iql import IQL
 from embodied_rm.rl.offline.offline_config import OfflineConfig
-from embodied_rm.rl.offline.offline_reward import with_ranks
+from embodied_rm.rl.offline.offline_reward import OfflineReward, with_ranks
 from embodied_rm.rl.offline.train_offline import LEARNERS, learn_offline, make_policy
 from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions, recorded_rewards
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -197,6 +198,52 @@ def test_without_the_outcome_a_recorded_success_ends_nothing() -> None:
     assert not transitions.terminated.any()
 
 
+@pytest.mark.parametrize("settings", [{"success_reward": 0.0}, {}])
+def test_without_a_rewarded_success_the_task_teaches_nothing(settings: dict) -> None:
+    """Shaping makes no difference between policies, so the reward of the task has to."""
+    failures = [make_episode(5, success=False, progress=np.linspace(0, 0.5, 5, dtype=np.float32)) for _ in range(3)]
+    for rule in ("sparse", "dense"):
+        with pytest.raises(DataError, match=rf"rule={rule} makes no difference .* 0 of 3 episodes are recorded succ"):
+            OfflineReward(rule=rule, **settings).make_transitions(failures, None, GAMMA)
+
+
+def test_rules_that_recorded_episodes_do_not_permit_are_refused() -> None:
+    for rule in ("self_reference", "terminal_ordinal"):
+        with pytest.raises(UserError, match=f"rule={rule} needs whole rollouts .* difference, hold"):
+            OfflineReward(rule=rule)
+    with pytest.raises(UserError, match="rank_progress=true ranks predictions"):
+        OfflineReward(rule="sparse", rank_progress=True)
+
+
+def test_a_run_goes_on_with_the_same_inputs_only(tmp_path: Path) -> None:
+    config, data = small_config(steps=20), corridor(4)
+    learn_offline(make_policy(data, config), data, config, RunFolder.open(tmp_path), NullReporter())
+    other = replace(config, method="cql")
+    with pytest.raises(UserError, match=r"was started with method=iql: name another folder"):
+        learn_offline(make_policy(data, other), data, other, RunFolder.open(tmp_path, resume=True), NullReporter())
+    changed = replace(data, reward=data.reward + 1)
+    with pytest.raises(UserError, match="was started with other episodes or another reward"):
+        learn_offline(make_policy(data, config), changed, config, RunFolder.open(tmp_path, resume=True), NullReporter())
+
+
+def test_sizes_that_differ_between_episodes_are_named() -> None:
+    with pytest.raises(DataError, match="one: its state has size 4, that of one 3"):
+        make_transitions([make_episode(), make_episode(state=np.zeros((5, 4)))], [np.zeros(4, np.float32)] * 2)
+
+
+def test_values_outside_the_bounds_of_actions_do_not_count() -> None:
+    """The soft maximum of a constant Q is that of the volume of actions, wherever the policy is."""
+    config, data = small_config(method="cql", num_sampled_actions=400), corridor(2)
+    learner = CQL(make_policy(data, config), config)
+    with torch.no_grad():
+        for parameter in learner.critics.parameters():
+            parameter.zero_()
+        learner.policy.mlp[-1].bias.fill_(1.2)
+        learner.policy.log_std.fill_(0.5)
+        soft_maximum = learner._soft_maximum(learner.policy.normalizer(torch.eye(NUM_STATES)))
+    assert torch.allclose(soft_maximum, torch.tensor(2.0).log().expand_as(soft_maximum), atol=0.15)
+
+
 def test_ranks_keep_the_order_of_all_frames_and_have_equal_distances() -> None:
     rng = np.random.default_rng(0)
     curves = [rng.random(length).astype(np.float32) ** 4 for length in (30, 50, 20)]
@@ -257,6 +304,7 @@ def test_diagnostics_compare_errors_and_values_on_episodes_that_are_not_trained_
         ({"method": "sac"}, "method must be one of iql, cql, got 'sac'"),
         ({"expectile": 1.0}, r"expectile must be in \(0, 1\), got 1.0"),
         ({"gamma": 0.0}, r"gamma must be in \(0, 1\], got 0.0"),
+        ({"max_weight": 0.0}, "max_weight must be > 0, got 0.0"),
         ({"bc_share": 2.0}, r"bc_share must be in \[0, 1\], got 2.0"),
     ],
 )

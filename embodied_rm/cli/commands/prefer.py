@@ -1,7 +1,6 @@
 """`embodied-rm prefer`: compare clips of a dataset by a judge, for the labeling scheme `compared`."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from embodied_rm.command import Command
@@ -15,7 +14,6 @@ from embodied_rm.models.judges.factory import make_chat
 from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer, progress_comparer
-from embodied_rm.types import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +62,13 @@ UNDECIDED_ANSWERS = ("neither", "contradiction", "unanswered")
 
 def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Reporter) -> CompareFn:
     """Return the function that compares pairs: the judge, or the recorded progress without one."""
-    rows = {meta.name: row for row, meta in enumerate(source.meta)}
     if config.judge.type is None:
-        tracked = reporter.track(rows.values(), "read progress", total=len(rows))
-        episodes = [source.episode(row, views=source.views[:1]) for row in tracked]
-        return progress_comparer(episodes, config.flip_rate, config.seed)
+        tracked = reporter.track(enumerate(source.meta), "read progress", total=len(source.meta))
+        progress = {meta.name: source.columns(row).progress for row, meta in tracked}
+        return progress_comparer(progress, config.flip_rate, config.seed)
     judge = VlmClipJudge(make_chat(config.judge), use_logprobs=config.judge.answer_mode == LOGPROB_ANSWERS)
-    return judge_comparer(judge, partial(read_by_name, config, source, rows))
-
-
-def read_by_name(config: PreferCommand, source: EpisodeSource, rows: dict[str, int], name: str) -> Episode:
-    """Read an episode with the views and the image size of the judge."""
     size = (config.judge.image_size[0], config.judge.image_size[1]) if config.judge.image_size else None
-    return source.episode(rows[name], size=size, views=config.judge.views or None)
+    return judge_comparer(judge, source, config.judge.views, size)
 
 
 COMMAND = Command(resumable=True, schema=PreferCommand, main=main)

@@ -44,6 +44,6 @@ SHUFFLED_QUESTION = (
 )
 CLIP_HEADER = "Clip {letter}, in this order:\n"
 CLIPS_QUESTION = (
-    "Both clips are of the same task, by different robots. In which one is the task closer to being done? Answer with "
-    "one letter: A, or B, or C if there is no difference."
+    "Both clips are of the same task, from different recordings. In which one is the task closer to being done? Answer "
+    "with one letter: A, or B, or C if there is no difference."
 )

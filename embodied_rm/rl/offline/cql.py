@@ -25,7 +25,7 @@ class CQL(OfflineLearner):
     def next_value(self, normalized_obs: Tensor) -> Tensor:
         """Return the value of the policy's actions in states."""
         action, _ = self._sample_actions(normalized_obs)
-        return self.target_q(normalized_obs, action)
+        return self.target_q(normalized_obs, action.clamp(-1, 1))
 
     def losses(self, batch: OfflineTransitions, step: int) -> dict[str, Tensor]:
         """Return the errors of the Q-functions with the conservative penalty, and the loss of the policy."""
@@ -46,14 +46,18 @@ class CQL(OfflineLearner):
         return {"critics": error + config.conservative_coef * penalty, "policy": policy_loss}
 
     def _soft_maximum(self, normalized_obs: Tensor) -> Tensor:
-        """Return log E exp Q over uniform actions and the policy's, weighted by their densities; [E, B]."""
+        """Return the log of the integral of exp Q over all actions, estimated from uniform and the policy's; [E, B].
+
+        Actions of the policy beyond the bounds are no part of the integral.
+        """
         count = self.config.num_sampled_actions
         repeated = normalized_obs.repeat(count, 1)
         sampled, density = self._sample_actions(repeated)
+        density = torch.where((sampled.abs() <= 1).all(-1), density, torch.inf)
         uniform = 2 * torch.rand(sampled.shape, generator=self.generator) - 1
         uniform_density = torch.full_like(density, -sampled.shape[1] * math.log(2))
         values = torch.stack([
-            self.critics(repeated, action) - log_density
+            self.critics(repeated, action.clamp(-1, 1)) - log_density
             for action, log_density in ((sampled, density), (uniform, uniform_density))
         ])  # fmt: skip
         grouped = values.unflatten(-1, (count, -1)).transpose(0, 1).flatten(1, 2)  # [E, 2 count, B]
@@ -61,10 +65,10 @@ class CQL(OfflineLearner):
 
     @torch.no_grad()
     def _sample_actions(self, normalized_obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions of the policy [B, A], and their log densities [B]."""
+        """Return actions of the policy [B, A], which may be beyond the bounds, and their log densities [B]."""
         mean = self.policy.mlp(normalized_obs)
         action = mean + self._noise(mean)
-        return action.clamp(-1, 1), log_prob(action, mean, self.policy.clamped_log_std)
+        return action, log_prob(action, mean, self.policy.clamped_log_std)
 
     def _noise(self, mean: Tensor) -> Tensor:
         return self.policy.clamped_log_std.detach().exp() * torch.randn(mean.shape, generator=self.generator)

@@ -1,6 +1,7 @@
 """Actions of episodes that have none, from an inverse dynamics model of those that do.
 
 Source: Zheng et al., Semi-Supervised Offline Reinforcement Learning with Action-Free Trajectories (arXiv 2210.06518).
+Theirs is a distribution given several states; this one is a regression on two consecutive ones.
 """
 
 from __future__ import annotations
@@ -64,8 +65,14 @@ def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
         seed: Of held-out episodes, initial weights and batches.
 
     Raises:
-        DataError: Fewer than two episodes have actions, or an episode has no states.
+        DataError: Fewer than two episodes have actions, an episode has no states, or frame rates differ.
     """
+    rates = {episode.fps: episode.name for episode in reversed(episodes)}
+    if len(rates) > 1:
+        (fps, name), (other_fps, other) = list(reversed(rates.items()))[:2]
+        raise DataError(
+            f"{name} has {fps:g} frames/s, {other} {other_fps:g}: an action leads to another change of state"
+        )
     labeled = [episode for episode in episodes if episode.action is not None]
     if len(labeled) < 2:
         raise DataError(f"actions are inferred from at least 2 episodes that have them, and {len(labeled)} has")
@@ -86,18 +93,23 @@ def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
         scheduler.step()
     with torch.no_grad():
         error = model(validation.observation, validation.next_observation) - validation.action
-    filled = [episode if episode.action is not None else with_actions(episode, model) for episode in episodes]
+    bounds = transitions.action.amin(0), transitions.action.amax(0)
+    filled = [episode if episode.action is not None else with_actions(episode, model, bounds) for episode in episodes]
     rmse = float(error.square().mean().sqrt())
     return InferredActions(episodes=filled, num_inferred=len(episodes) - len(labeled), validation_rmse=rmse)
 
 
-def with_actions(episode: Episode, model: InverseDynamics) -> Episode:
-    """Return the episode with the actions that lead from each state to the next; the last one is repeated."""
+def with_actions(episode: Episode, model: InverseDynamics, bounds: tuple[Tensor, Tensor]) -> Episode:
+    """Return the episode with the actions, within bounds [A], that lead from each state to the next.
+
+    The last frame has no next state: its action, which is not taken, is 0.
+    """
     if episode.state is None:
         raise DataError(f"{episode.name}: its actions cannot be inferred without states")
+    obs_dim = len(model.normalizer.mean)
+    if episode.state.shape[1] != obs_dim:
+        raise DataError(f"{episode.name}: its state has size {episode.state.shape[1]}, that of the others {obs_dim}")
     states = torch.from_numpy(np.asarray(episode.state, np.float32))
     with torch.no_grad():
-        actions: Array = model(states[:-1], states[1:]).numpy() if len(states) > 1 else np.zeros((0, 0), np.float32)
-    if not len(actions):
-        raise DataError(f"{episode.name}: its actions cannot be inferred from one frame")
-    return replace(episode, action=np.concatenate([actions, actions[-1:]]))
+        actions: Array = model(states[:-1], states[1:]).clamp(*bounds).numpy()
+    return replace(episode, action=np.concatenate([actions, np.zeros((1, actions.shape[1]), np.float32)]))

@@ -37,7 +37,7 @@ class OfflineConfig:
         if self.method not in OFFLINE_METHODS:
             raise UserError(f"method must be one of {', '.join(OFFLINE_METHODS)}, got {self.method!r}")
         check_minimum(self, 1, "steps", "batch_size", "num_critics", "num_sampled_actions")
-        check_minimum(self, 0, "inverse_temperature", "conservative_coef", "max_weight")
+        check_minimum(self, 0, "inverse_temperature", "conservative_coef")
         for name in ("gamma", "target_update_rate"):
             if not 0 < getattr(self, name) <= 1:
                 raise UserError(f"{name} must be in (0, 1], got {getattr(self, name)}")
@@ -46,5 +46,6 @@ class OfflineConfig:
                 raise UserError(f"{name} must be in (0, 1), got {getattr(self, name)}")
         if not 0 <= self.bc_share <= 1:
             raise UserError(f"bc_share must be in [0, 1], got {self.bc_share}")
-        if not self.learning_rate > 0:
-            raise UserError(f"learning_rate must be > 0, got {self.learning_rate}")
+        for name in ("learning_rate", "max_weight"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be > 0, got {getattr(self, name)}")

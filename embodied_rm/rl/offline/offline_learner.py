@@ -49,21 +49,23 @@ class OfflineLearner(ABC):
         """Take one step of every optimizer; return the losses.
 
         Raises:
-            UserError: A loss or gradient is not finite. That step is not taken.
+            UserError: A loss or gradient is not finite. No step is taken then.
         """
-        values = {}
-        for name, loss in self.losses(batch, step).items():
-            optimizer = self.optimizers[name]
+        losses = self.losses(batch, step)
+        for optimizer in self.optimizers.values():
             optimizer.gradient.zero_()
+        for loss in losses.values():  # all gradients first: a step changes weights that other losses still need
             loss.backward()
-            norm = float(optimizer.gradient.norm())
-            values[name] = float(loss.detach())
-            if not (isfinite(values[name]) and isfinite(norm)):
+        norms = {name: float(optimizer.gradient.norm()) for name, optimizer in self.optimizers.items()}
+        values = {name: float(loss.detach()) for name, loss in losses.items()}
+        for name, value in values.items():
+            if not (isfinite(value) and isfinite(norms[name])):
                 raise UserError(
-                    f"the loss of {name} became {values[name]} at step {step}: check rewards and observations for "
+                    f"the loss of {name} became {value} at step {step}: check rewards and observations for "
                     f"non-finite numbers, or lower learning_rate={self.config.learning_rate}"
                 )
-            optimizer.step(norm)
+        for name, optimizer in self.optimizers.items():
+            optimizer.step(norms[name])
         update_target(self.target_critics, self.critics, self.config.target_update_rate)
         return values
 

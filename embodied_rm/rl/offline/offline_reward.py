@@ -27,9 +27,13 @@ class OfflineReward:
 
     def __post_init__(self) -> None:
         check_minimum(self, 0, "progress_scale", "success_reward")
-        if not find_rule(self.rule).per_step:
-            known = ", ".join(sorted(name for name, rule in RULES.items() if rule.per_step))
-            raise UserError(f"rule={self.rule} needs whole rollouts of the present policy; recorded episodes: {known}")
+        find_rule(self.rule)
+        known = {name: rule for name, rule in RULES.items() if rule.per_step and not rule.treats_timeout_as_terminal}
+        if self.rule not in known:
+            names = ", ".join(sorted(known))
+            raise UserError(f"rule={self.rule} needs whole rollouts of the present policy; recorded episodes: {names}")
+        if self.rank_progress and not self.needs_predictions:
+            raise UserError(f"rank_progress=true ranks predictions of a reward model, and rule={self.rule} has none")
 
     @property
     def needs_predictions(self) -> bool:
@@ -47,7 +51,8 @@ class OfflineReward:
             gamma: Discount of the learner.
 
         Raises:
-            DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
+            DataError: An episode lacks state, action, or the simulator's progress that the rule needs; or the rule
+                rewards nothing but recorded successes, and there are none.
         """
         assert not self.needs_predictions or predictions is not None
         if predictions is not None and self.rank_progress:
@@ -56,7 +61,15 @@ class OfflineReward:
         longest = max((len(episode) - 1 for episode in episodes), default=None)
         params = RewardParams(gamma=gamma, scale=self.progress_scale, max_episode_steps=longest)
         rewards = [self._rewards(episode, output, params) for episode, output in zip(episodes, outputs, strict=True)]
-        return make_transitions(episodes, rewards, uses_outcome=bool(self.success_reward))
+        transitions = make_transitions(episodes, rewards, uses_outcome=bool(self.success_reward))
+        if find_rule(self.rule).policy_invariant and not transitions.terminated.any():
+            successes = sum(episode.success is True for episode in episodes)
+            raise DataError(
+                f"rule={self.rule} makes no difference between policies without a rewarded success: {successes} of "
+                f"{len(episodes)} episodes are recorded successes, success_reward={self.success_reward:g}. "
+                "rule=raw success_reward=0 rewards the progress itself"
+            )
+        return transitions
 
     def _rewards(self, episode: Episode, output: RewardOutput | None, params: RewardParams) -> Array:
         rule = find_rule(self.rule)

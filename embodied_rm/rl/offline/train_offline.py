@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -74,18 +75,27 @@ def learn_offline(
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         learner = LEARNERS[config.method](policy, config)
-    rows = load_rows(learner, run)
+    inputs = resume_inputs(transitions, config)
+    rows = load_rows(learner, inputs, run)
     interval = max(1, config.steps // NUM_ROWS)
     start = rows[-1]["step"] if rows else 0
     with open_logger(run, reporter) as log:
-        for step in reporter.track(range(start, config.steps), config.method, total=config.steps):
+        for step in reporter.track(range(start, config.steps), config.method, total=config.steps - start):
             losses = learner.update(train.sample(config.batch_size, learner.generator), step)
             if (step + 1) % interval and step + 1 < config.steps:
                 continue
             rows.append({"step": step + 1, "loss": losses, **diagnostics(learner, train, validation)})
             log.write(step + 1, rows[-1])
-            save_rows(learner, rows, run)
+            save_rows(learner, rows, inputs, run)
     return rows
+
+
+def resume_inputs(transitions: OfflineTransitions, config: OfflineConfig) -> dict[str, str]:
+    """Return everything that a resumed run must have in common with the interrupted one, as strings."""
+    digest = hashlib.sha256()
+    for column in vars(transitions).values():
+        digest.update(column.contiguous().numpy().tobytes())
+    return {**{name: str(value) for name, value in vars(config).items()}, "transitions": digest.hexdigest()}
 
 
 def diagnostics(learner: OfflineLearner, train: OfflineTransitions, validation: OfflineTransitions) -> OfflineRow:
@@ -95,19 +105,29 @@ def diagnostics(learner: OfflineLearner, train: OfflineTransitions, validation: 
     return {"train": learner.diagnose(train.take(evenly)), "validation": learner.diagnose(validation)}
 
 
-def save_rows(learner: OfflineLearner, rows: list[OfflineRow], run: RunFolder) -> None:
+def save_rows(learner: OfflineLearner, rows: list[OfflineRow], inputs: dict[str, str], run: RunFolder) -> None:
     """Write the rows and then the checkpoint, so that a checkpoint never lacks its rows."""
     write_atomic(run.file_path(PROGRESS_FILE), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    manifest = {"architecture": ARCHITECTURE, "method": learner.config.method, "rows": len(rows)}
+    manifest = {"architecture": ARCHITECTURE, "inputs": inputs, "rows": len(rows)}
     save_tensors(run.path / CHECKPOINT_DIR, learner.state_dict(), manifest)
 
 
-def load_rows(learner: OfflineLearner, run: RunFolder) -> list[OfflineRow]:
-    """Restore a learner from the checkpoint of a run, and return its rows; none if there is no checkpoint."""
+def load_rows(learner: OfflineLearner, inputs: dict[str, str], run: RunFolder) -> list[OfflineRow]:
+    """Restore a learner from the checkpoint of a run, and return its rows; none if there is no checkpoint.
+
+    Raises `UserError` if the run was started with other inputs.
+    """
     folder = run.path / CHECKPOINT_DIR
     if not (folder / MANIFEST_NAME).exists():
         return []
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    changed = [name for name, value in inputs.items() if manifest["inputs"].get(name) != value]
+    if changed:
+        was = ", ".join(f"{name}={manifest['inputs'].get(name)}" for name in changed if name != "transitions")
+        raise UserError(
+            f"the run in {run.path} was started with {was or 'other episodes or another reward'}: name another folder, "
+            "or delete it"
+        )
     learner.load_state_dict(tensors, folder)
     rows = read_rows(run.path / PROGRESS_FILE)[: manifest["rows"]]
     if len(rows) != manifest["rows"]:

@@ -23,7 +23,7 @@ class OfflineTransitions:
     action: Tensor  # float32 [B, A]
     reward: Tensor  # float32 [B]
     next_observation: Tensor  # float32 [B, D]
-    terminated: Tensor  # bool [B]: the episode ended in success or failure, so that nothing follows
+    terminated: Tensor  # bool [B]: the task was done, so that nothing follows
     episode_index: Tensor  # int64 [B]
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class OfflineTransitions:
         """
         episodes = self.episode_index.unique()
         if len(episodes) < 2:
-            raise DataError(f"offline learning needs at least 2 episodes with a state, got {len(episodes)}")
+            raise DataError(f"offline learning needs at least 2 episodes of two frames or more, got {len(episodes)}")
         count = min(max(1, round(validation_share * len(episodes))), len(episodes) - 1)
         drawn = episodes[torch.randperm(len(episodes), generator=torch.Generator().manual_seed(seed))[:count]]
         is_validation = torch.isin(self.episode_index, drawn)
@@ -63,12 +63,15 @@ def make_transitions(
         uses_outcome: Whether a recorded success ends the task. Else the last state of every episode has a value.
 
     Raises:
-        DataError: An episode has no finite state or action, or there is no transition.
+        DataError: An episode has no finite state or action, or of another size; or there is no transition.
     """
     for episode in episodes:
         for name, column in (("state", episode.state), ("action", episode.action)):
             if column is None or column.ndim != 2 or not np.isfinite(column).all():
                 raise DataError(f"{episode.name}: offline learning needs a finite {name} [T, D] in every frame")
+            size, expected = column.shape[1], getattr(episodes[0], name).shape[1]
+            if size != expected:
+                raise DataError(f"{episode.name}: its {name} has size {size}, that of {episodes[0].name} {expected}")
     lengths = [len(episode) - 1 for episode in episodes]
     if not sum(lengths):
         raise DataError(f"none of these {len(episodes)} episodes has two frames: there is no transition")
