@@ -49,7 +49,7 @@ class BenchOfflineConfig:
     """Config of `bench offline`."""
 
     tasks: tuple[str, ...] = ("lift_cube", "open_drawer", "turn_lever")
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = ()  # empty: all
     num_seeds: int = 5
     num_demonstrations: int = 20
     num_rollouts: int = 40
@@ -70,6 +70,11 @@ class BenchOfflineConfig:
             raise UserError(
                 f"num_demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them fail"
             )
+
+    @property
+    def selected_methods(self) -> tuple[str, ...]:
+        """The methods to compare."""
+        return self.methods or METHODS
 
 
 class Cell(NamedTuple):
@@ -94,11 +99,11 @@ def main(config: BenchOfflineConfig, run: RunFolder, reporter: Reporter) -> None
     """Record and learn by every method; write the metrics and, if set, the results page."""
     digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
     seeds = range(FIRST_SEED, FIRST_SEED + config.num_seeds)
-    cells = [Cell(*values) for values in product(seeds, config.tasks, config.methods)]
+    cells = [Cell(*values) for values in product(seeds, config.tasks, config.selected_methods)]
     cache, pipeline = open_results_cache(config.results_page), Pipeline(run, reporter)
     base_settings = {**asdict(config), "tasks": None, "methods": None, "num_seeds": None, "results_page": None}
     rates: dict[str, dict[str, list[float]]] = {
-        task: {method: [] for method in config.methods} for task in config.tasks
+        task: {method: [] for method in config.selected_methods} for task in config.tasks
     }
     for cell in reporter.track(cells, "cells"):
         used_model = digest if cell.method in (RA_BC, "iql_shaped") else None
@@ -201,12 +206,14 @@ def markdown_section(config: BenchOfflineConfig, rates: Mapping[str, Mapping[str
             f"`{method}`",
             *(f"{fmean(rates[task][method]):.3f} ({min(rates[task][method]):.3f})" for task in config.tasks),
         )
-        for method in config.methods
+        for method in config.selected_methods
     ]
-    pooled = {method: [rate for task in config.tasks for rate in rates[task][method]] for method in config.methods}
+    pooled = {
+        method: [rate for task in config.tasks for rate in rates[task][method]] for method in config.selected_methods
+    }
     differences = [
         (f"`{method}`", *(difference_cell(pooled[method], pooled[other]) for other in (BC, RA_BC) if other in pooled))
-        for method in config.methods
+        for method in config.selected_methods
         if method in RULES
     ]
     lines = [
@@ -223,7 +230,7 @@ def markdown_section(config: BenchOfflineConfig, rates: Mapping[str, Mapping[str
         *markdown_table(("method", *(f"`{task}`" for task in config.tasks)), rows),
         "",
         f"Difference of the success rates over all tasks and seeds, with its 95 % interval (Student's t, "
-        f"{len(pooled[config.methods[0]])} pairs):",
+        f"{len(pooled[config.selected_methods[0]])} pairs):",
         "",
         *markdown_table(("method", *(f"minus `{other}`" for other in (BC, RA_BC) if other in pooled)), differences),
     ]

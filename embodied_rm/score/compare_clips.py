@@ -84,9 +84,9 @@ def judge_comparer(
     def read_clip(clip: Clip) -> ClipFrames:
         row = rows[clip.episode]
         frames = clip.frames(source.meta[row].length)
-        shown = views or source.views
+        names = views or source.views
         images = {
-            view: source.read_frames(row, frames.start, frames.stop, views=[view], size=size).frames for view in shown
+            view: source.read_frames(row, frames.start, frames.stop, views=[view], size=size).frames for view in names
         }
         return {view: np.asarray(image)[:, 0] for view, image in images.items()}
 

@@ -10,7 +10,6 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.labels.comparisons import draw_clip_pairs
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
-from embodied_rm.models.judges.factory import make_chat
 from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer, progress_comparer
@@ -66,6 +65,8 @@ def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Report
         tracked = reporter.track(enumerate(source.meta), "read progress", total=len(source.meta))
         progress = {meta.name: source.columns(row).progress for row, meta in tracked}
         return progress_comparer(progress, config.flip_rate, config.seed)
+    from embodied_rm.models.judges.factory import make_chat  # by transformers, which takes a second to import
+
     judge = VlmClipJudge(make_chat(config.judge), use_logprobs=config.judge.answer_mode == LOGPROB_ANSWERS)
     size = (config.judge.image_size[0], config.judge.image_size[1]) if config.judge.image_size else None
     return judge_comparer(judge, source, config.judge.views, size)
