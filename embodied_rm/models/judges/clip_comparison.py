@@ -17,6 +17,11 @@ from embodied_rm.types import Frames
 
 CHOICES = ("A", "B", "C")
 FRAMES_PER_CLIP = 3
+CLIP_HEADER = "Clip {letter}, in this order:\n"
+CLIPS_QUESTION = (
+    "Both clips are of the same task, from different recordings. In which one is the task closer to being done? Answer "
+    "with one letter: A, or B, or C if there is no difference."
+)
 ClipFrames = Mapping[str, Frames]  # view -> uint8 [T, H, W, 3]
 
 
@@ -45,9 +50,9 @@ class VlmClipJudge:
     def _query(self, clips: tuple[ClipFrames, ClipFrames], instruction: str) -> Query:
         parts: list[ContentPart] = [prompts.TASK_HEADER.format(instruction=instruction)]
         for letter, clip in zip(CHOICES, clips, strict=False):
-            parts += clip_parts(prompts.CLIP_HEADER.format(letter=letter), clip)
+            parts += clip_parts(CLIP_HEADER.format(letter=letter), clip)
         choices = CHOICES if self.use_logprobs else ()
-        parts.append(prompts.CLIPS_QUESTION)
+        parts.append(CLIPS_QUESTION)
         return Query(parts=tuple(parts), system=prompts.SYSTEM_PROMPT, max_tokens=8, choices=choices)
 
 

@@ -42,8 +42,3 @@ SHUFFLED_QUESTION = (
     "before it began, where 0% is done. Say for each of the others how much of the task is done, one a line: "
     "moment N: <progress>M%</progress>."
 )
-CLIP_HEADER = "Clip {letter}, in this order:\n"
-CLIPS_QUESTION = (
-    "Both clips are of the same task, from different recordings. In which one is the task closer to being done? Answer "
-    "with one letter: A, or B, or C if there is no difference."
-)
