@@ -40,10 +40,7 @@ class BenchCloningConfig:
         for task in self.tasks:
             make_task(task)
         check_minimum(self, 1, "num_seeds")
-        if self.num_demonstrations < 2 or self.num_demonstrations % 2:
-            raise UserError(
-                f"num_demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them are failures"
-            )
+        check_half_failures(self.num_demonstrations)
 
 
 class CloningRecipe(NamedTuple):
@@ -81,12 +78,26 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
         write_section(config.results_page, "bench cloning", text, title="Reward rules")
 
 
+def check_half_failures(num_demonstrations: int) -> None:
+    """Raise `UserError` unless half of the demonstrations can be failures."""
+    if num_demonstrations < 2 or num_demonstrations % 2:
+        raise UserError(
+            f"num_demonstrations must be even and >= 2, got {num_demonstrations}: half of them are failures"
+        )
+
+
+def mixed_demonstrations(task: str, num_demonstrations: int, seed: int) -> collect_episodes.CollectConfig:
+    """Return how demonstrations are recorded of which half are failures."""
+    half = num_demonstrations // 2
+    return collect_episodes.CollectConfig(
+        tasks=(task,), num_successes=half, num_failures=half, action_noise=0.1, speed_range=(1.0, 1.0), seed=seed
+    )
+
+
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:
     """Return the recipe of a cell; its paths are relative to the folder of task and seed."""
     half = config.num_demonstrations // 2
-    collect_config = collect_episodes.CollectConfig(
-        tasks=(task,), num_successes=half, num_failures=half, action_noise=0.1, speed_range=(1.0, 1.0), seed=seed
-    )
+    collect_config = mixed_demonstrations(task, config.num_demonstrations, seed)
     clone_config = clone_policy.CloneCommand(
         task=task,
         data=Path("demonstrations"),

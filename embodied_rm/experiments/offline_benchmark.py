@@ -13,6 +13,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.experiments.cloning_benchmark import check_half_failures, mixed_demonstrations
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
@@ -66,10 +67,7 @@ class BenchOfflineConfig:
         if unknown := set(self.methods) - set(METHODS):
             raise UserError(f"methods must be among {', '.join(METHODS)}, got {', '.join(sorted(unknown))}")
         check_minimum(self, 1, "num_seeds", "num_rollouts", "num_pairs")
-        if self.num_demonstrations < 2 or self.num_demonstrations % 2:
-            raise UserError(
-                f"num_demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them fail"
-            )
+        check_half_failures(self.num_demonstrations)
 
     @property
     def selected_methods(self) -> tuple[str, ...]:
@@ -146,21 +144,13 @@ def measure_cell(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> 
 
 def record_mixed(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> Path:
     """Record demonstrations, half of them failures, and noisy rollouts of a policy of a few of them; return the run."""
-    half = config.num_demonstrations // 2
-    demonstrations = collect_episodes.CollectConfig(
-        tasks=(cell.task,),
-        num_successes=half,
-        num_failures=half,
-        action_noise=0.1,
-        speed_range=(1.0, 1.0),
-        seed=cell.seed,
-    )
+    demonstrations = mixed_demonstrations(cell.task, config.num_demonstrations, cell.seed)
     folder = pipeline.run.path / cell.folder
     pipeline.run_command("collect", f"{cell.folder}/demonstrations", collect_episodes.COMMAND, demonstrations)
     behavior = clone_policy.CloneCommand(
         task=cell.task,
         data=folder / "demonstrations",
-        num_demonstrations=min(NUM_BEHAVIOR_DEMONSTRATIONS, half),
+        num_demonstrations=min(NUM_BEHAVIOR_DEMONSTRATIONS, demonstrations.num_successes),
         eval_episodes=1,
         seed=cell.seed,
     )

@@ -1,6 +1,7 @@
 """Tasks, goals, instructions and subtask indices of episodes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +15,17 @@ def task_of(episode: Episode) -> str:
     return episode.metadata.get("task", episode.instruction)
 
 
-def goal_of(episode: Episode) -> str:
+class HasGoal(Protocol):
+    """An episode, or its metadata alone."""
+
+    @property
+    def instruction(self) -> str: ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
+def goal_of(episode: HasGoal) -> str:
     """Return the recorded goal, else the instruction. Episodes with equal values have the same goal."""
     return episode.metadata.get("goal", episode.instruction)
 

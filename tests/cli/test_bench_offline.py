@@ -55,5 +55,5 @@ def test_a_model_of_comparisons_gets_no_progress_outcome_or_subtasks(
 def test_unknown_methods_and_odd_numbers_of_demonstrations_are_refused() -> None:
     with pytest.raises(UserError, match=r"methods must be among bc, .*got sac"):
         BenchOfflineConfig(methods=("sac",))
-    with pytest.raises(UserError, match="half of them fail"):
+    with pytest.raises(UserError, match="num_demonstrations must be even and >= 2, got 3: half of them are failures"):
         BenchOfflineConfig(num_demonstrations=3)

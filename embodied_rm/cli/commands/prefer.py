@@ -9,6 +9,7 @@ from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.labels.comparisons import draw_clip_pairs
+from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
 from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -45,7 +46,7 @@ def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
             raise UserError(f"judge={config.judge.type} cannot compare clips: use judge=question, or leave judge= out")
         config.judge.check_location()
     source = load_dataset(config.data, reporter, config.instruction, config.features)
-    goals = {meta.name: meta.metadata.get("goal", meta.instruction) for meta in source.meta}
+    goals = {meta.name: goal_of(meta) for meta in source.meta}
     pairs = draw_clip_pairs(goals, config.num_pairs, config.clip_share, config.seed)
     judge = "recorded progress" if config.judge.type is None else f"{config.judge.folder or config.judge.model}"
     reporter.table("prefer", {"episodes": len(goals), "pairs": len(pairs), "judge": judge})

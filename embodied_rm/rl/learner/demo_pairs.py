@@ -49,10 +49,7 @@ def make_demo_pairs(episodes: Sequence[Episode], weights: Sequence[Array] | None
 
     An episode without finite state and action, or no positive weight, raises `DataError`.
     """
-    for episode in episodes:
-        for name, column in (("state", episode.state), ("action", episode.action)):
-            if column is None or column.ndim != 2 or not np.isfinite(column).all():
-                raise DataError(f"{episode.name}: cloning needs a finite {name} [T, D] in every frame")
+    check_columns(episodes, "cloning")
     observation = torch.as_tensor(np.concatenate([e.state for e in episodes]), dtype=torch.float32)
     action = torch.as_tensor(np.concatenate([e.action for e in episodes]), dtype=torch.float32)
     weight = torch.ones(len(observation)) if weights is None else torch.from_numpy(np.concatenate(weights))
@@ -60,6 +57,14 @@ def make_demo_pairs(episodes: Sequence[Episode], weights: Sequence[Array] | None
     if not mask.any():
         raise DataError(f"no frame of these {len(episodes)} demonstrations makes progress: there is nothing to imitate")
     return DemoPairs(observation=observation[mask], action=action[mask], weight=weight[mask])
+
+
+def check_columns(episodes: Sequence[Episode], learner: str) -> None:
+    """Raise `DataError` if an episode has no finite state or action, which `learner` needs."""
+    for episode in episodes:
+        for name, column in (("state", episode.state), ("action", episode.action)):
+            if column is None or column.ndim != 2 or not np.isfinite(column).all():
+                raise DataError(f"{episode.name}: {learner} needs a finite {name} [T, D] in every frame")
 
 
 def progress_gains(progress: Array, horizon: int) -> Array:

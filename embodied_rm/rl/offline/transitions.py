@@ -12,6 +12,7 @@ from torch import Tensor
 from embodied_rm.errors import DataError
 from embodied_rm.rewards.rule_registry import RewardRule
 from embodied_rm.rewards.transitions import RewardParams, Transitions
+from embodied_rm.rl.learner.demo_pairs import check_columns
 from embodied_rm.types import Array, BoolArray, Episode
 
 
@@ -65,11 +66,10 @@ def make_transitions(
     Raises:
         DataError: An episode has no finite state or action, or of another size; or there is no transition.
     """
+    check_columns(episodes, "offline learning")
     for episode in episodes:
-        for name, column in (("state", episode.state), ("action", episode.action)):
-            if column is None or column.ndim != 2 or not np.isfinite(column).all():
-                raise DataError(f"{episode.name}: offline learning needs a finite {name} [T, D] in every frame")
-            size, expected = column.shape[1], getattr(episodes[0], name).shape[1]
+        for name in ("state", "action"):
+            size, expected = (getattr(e, name).shape[1] for e in (episode, episodes[0]))
             if size != expected:
                 raise DataError(f"{episode.name}: its {name} has size {size}, that of {episodes[0].name} {expected}")
     lengths = [len(episode) - 1 for episode in episodes]
