@@ -29,6 +29,11 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
     rows = [
         (DESCRIPTIONS.get(key, f"predicted {key}"), *(f"{scores[part][key]:.3f}" for part in parts)) for key in keys
     ]
+    audits = metrics["audit"]
+    case_rows = [
+        (f"`{case}`", entry["expected"], *(audit_cell(audits[part].get(case)) for part in parts))
+        for case, entry in audits[parts[0]].items()
+    ]
     headers = [f"{', '.join(labs[part])} ({part}, {episodes[part]} episodes)" for part in parts]
     results = [
         evaluation_result(f"DROID, {', '.join(labs[part])}, {part}", scores[part], DESCRIPTIONS) for part in parts
@@ -55,9 +60,23 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         "episodes of the same lab, with another verb or another object. `done: <case>` is the fraction of videos that "
         "are predicted done at some frame.",
         "",
+        "## Audit",
+        "",
+        "The cases that episodes without annotation allow, with their number of trials (docs/audit.md):",
+        "",
+        *markdown_table(("case", "expected", *(", ".join(labs[part]) for part in parts)), case_rows),
+        "",
         "## Limits",
         "",
         "It recognizes objects that a sentence names, and hardly what is done with them. Do not end episodes by its "
         "success where a false one costs something; a demonstration in context is more exact (docs/real_robots.md).",
         "",
     ])  # fmt: skip
+
+
+def audit_cell(entry: Mapping[str, Any] | None) -> str:
+    """Format the result of a case of the audit; None: it had no data."""
+    if entry is None:
+        return "-"
+    status = {True: "passed", False: "failed", None: "for comparison"}[entry["passed"]]
+    return f"{entry['value']:.3f} ({entry['num_trials']} trials), {status}"

@@ -115,6 +115,8 @@ def test_real_sets_are_evaluated_beside_baselines(lab, tmp_path):
     assert right["done: whole, success"] == 1
     for case in ("frozen start", "frozen middle", "reversed", "black", "another video", "whole, failure"):
         assert right[f"done: {case}"] == 0, case
+    adapted = sets["right"]["adapted to the demonstration"]
+    assert adapted["order"] > 0.95 and adapted["reversed"] < -0.95 and adapted["success above failure"] == 1
     assert sets["right"]["clock"]["reversed"] > 0.9  # a clock does not look
     assert "| right | demonstration in context |" in page.read_text()
     assert "| figure | left | left, CLIP |" in page.read_text()

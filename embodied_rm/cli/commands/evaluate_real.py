@@ -219,7 +219,7 @@ def to_markdown(
         "",
         f"`embodied-rm evaluate real`: every success once as the only demonstration of each other episode of its task, "
         f"over {config.encoder} in {config.precision}{'' if has_direction_nets else ', without direction nets'}. "
-        "Nothing is trained.",
+        "Nothing is trained, but for the row that is adapted as `embodied-rm adapt real` does.",
         "",
         *markdown_table(("set", "method", *metrics), rows),
         "",

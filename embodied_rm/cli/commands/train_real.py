@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from embodied_rm.atomic_file import write_atomic
+from embodied_rm.audit import AuditRewardConfig, audit
 from embodied_rm.checkpoint_io import CARD_FILE
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
@@ -14,7 +17,7 @@ from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, check_minimum
-from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import SCORING_RATE_HZ, measure_zero_shot
 from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
@@ -27,6 +30,8 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures, encode_episodes
 from embodied_rm.training.zero_shot.train_zero_shot import ZeroShotTrainConfig, train_zero_shot
+
+MAX_AUDIT_EPISODES = 32  # per part, evenly spaced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,7 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
     model = ZeroShotModel(net, encoder, text)
     parts = ("validation", "test") if config.final else ("validation",)
     scores = {part: measure_zero_shot(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
+    audits = {part: audit_episodes(model, source, rows[part], f"audit on the {part} labs", reporter) for part in parts}
     metrics = {
         "episodes": {part: len(part_rows) for part, part_rows in rows.items()},
         "labs": {part: list(labs) for part, labs in vars(config.labs).items()},
@@ -66,8 +72,10 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
         "machine": describe_machine(),
         "scores": scores,
+        "audit": audits,
     }
-    facts = {"labs": metrics["labs"], "data_sha256": hash_episodes(source, rows["train"]), "scores": scores}
+    results = {"scores": scores, "audit": audits}
+    facts = {"labs": metrics["labs"], "data_sha256": hash_episodes(source, rows["train"]), **results}
     save_zero_shot_model(run.path / CHECKPOINT_DIR, model, facts)
     write_atomic(run.path / CHECKPOINT_DIR / CARD_FILE, real_model_card(metrics).encode())
     if config.install_dir is not None:
@@ -95,6 +103,20 @@ def read_features(
     folder = config.features_dir or run.path / "features"
     stream = encode_episodes(source, rows, encoder, config.num_copies, folder)
     return list(reporter.track(stream, "encode", total=len(rows)))
+
+
+def audit_episodes(
+    model: ZeroShotModel, source: EpisodeSource, rows: Sequence[int], description: str, reporter: Reporter
+) -> dict[str, dict[str, object]]:
+    """Audit a model on episodes without annotation; return the entries of the cases that such episodes allow."""
+    chosen = [rows[i] for i in np.linspace(0, len(rows) - 1, min(len(rows), MAX_AUDIT_EPISODES)).astype(int)]
+    size = model.input_spec.image_size
+    episodes = [
+        source.episode(row, size=size, stride=max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))) for row in chosen
+    ]
+    reporter.table(description, {"episodes": len(episodes)})
+    outcomes = audit(model.with_cache(), episodes, AuditRewardConfig(), reporter)
+    return {outcome.case.name: outcome.as_dict() for outcome in outcomes if outcome.value is not None}
 
 
 COMMAND = Command(resumable=True, schema=TrainRealConfig, main=main)

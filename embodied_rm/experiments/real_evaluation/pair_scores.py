@@ -32,10 +32,13 @@ from embodied_rm.models.in_context.frozen_encoder import CachingEncoder, FrozenE
 from embodied_rm.models.scoring import score_video
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.training.in_context.adapt_demonstrations import adapt_demonstrations
 from embodied_rm.types import Array, Episode, Frames, RewardOutput, Views
 
 ANOTHER = "another video"
 MODEL = "demonstration in context"
+ADAPTED = "adapted to the demonstration"
 NUM_LAST_FRAMES = 3  # frames whose mean says how a video ends
 
 
@@ -64,10 +67,11 @@ def score_pairs(
     untimed = dict(real_set.seconds)
     for group, demonstration in demonstrations(real_set):
         model = DemonstrationModel([demonstration], encoder, direction_net)
+        adapted = adapt_demonstrations([demonstration], encoder, NullReporter(), direction_net=direction_net)
         ends: dict[str, list[tuple[bool, float]]] = {}
         for episode in group:
             if episode is not demonstration:
-                _score_pair(scores, model, demonstration, episode, ends)
+                _score_pair(scores, {MODEL: model, ADAPTED: adapted}, demonstration, episode, ends)
                 if episode.name in untimed:
                     scores.seconds += measure_seconds(model, frozen, stack_views(episode, model.views))
                     scores.video_seconds += untimed.pop(episode.name)
@@ -114,23 +118,25 @@ def ending(values: Array) -> float:
 
 def _score_pair(
     scores: PairScores,
-    model: DemonstrationModel,
+    models: Mapping[str, DemonstrationModel],
     demonstration: Episode,
     episode: Episode,
     ends: dict[str, list[tuple[bool, float]]],
 ) -> None:
+    model = models[MODEL]
     frames = stack_views(episode, model.views)
-    whole = predict(model, frames)
     succeeded = episode.success is not False
+    outputs = {name: (predict(each, frames), predict(each, reverse(frames))) for name, each in models.items()}
+    whole, backward = outputs[MODEL]
     scores.done.setdefault(f"{WHOLE}, success" if succeeded else f"{WHOLE}, failure", []).append(predicts_done(whole))
-    ends.setdefault(MODEL, []).append((succeeded, ending(whole.success)))
-    backward = predict(model, reverse(frames))
-    curves = {MODEL: (whole.progress, backward.progress)}
+    for name, (forward, _) in outputs.items():
+        ends.setdefault(name, []).append((succeeded, ending(forward.success)))
+    curves = {name: (forward.progress, in_reverse.progress) for name, (forward, in_reverse) in outputs.items()}
     demonstrated = stack_views(demonstration, model.views)
     for name, baseline in BASELINES.items():
-        forward, in_reverse = (baseline(BaselineInput(demonstrated, f, model)) for f in (frames, reverse(frames)))
-        curves[name] = (forward, in_reverse)
-        ends.setdefault(name, []).append((succeeded, ending(forward)))
+        curve, back = (baseline(BaselineInput(demonstrated, f, model)) for f in (frames, reverse(frames)))
+        curves[name] = (curve, back)
+        ends.setdefault(name, []).append((succeeded, ending(curve)))
     if not succeeded:
         return
     _add_order(scores, curves, episode)

@@ -111,10 +111,10 @@ class FrozenEncoder:
         with torch.inference_mode():
             return tuple(self._maps(images))
 
-    def with_graph(self, run: RunFn) -> FrozenEncoder:
-        """Return an encoder of the same images whose maps another function computes."""
+    def with_graph(self, graph: bytes, run: RunFn) -> FrozenEncoder:
+        """Return an encoder of the same images whose maps another graph computes, which `run` evaluates."""
         encoder = copy.copy(self)
-        encoder._run = run
+        encoder.graph, encoder._run = graph, run
         return encoder
 
     def _open_graph(self) -> bytes:

@@ -43,7 +43,7 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
         images: uint8 [M, H, W, 3]: images of the cameras that it will see, such as a demonstration; up to 64 are used.
 
     Returns:
-        An encoder whose cells have a mean cosine of 0.97 with those of the original, at one and a half times its speed.
+        An encoder at one and a half times the speed, whose cells have a mean cosine of 0.93 with those of the original.
 
     Raises:
         UserError: When ONNX Runtime does not run the encoder.
@@ -84,5 +84,5 @@ def quantize_encoder(encoder: FrozenEncoder, images: Frames) -> FrozenEncoder:
             per_channel=True,
             reduce_range=True,  # sums of 8-bit products saturate on processors without VNNI
         )
-        run = load_graph(quantized.read_bytes(), "encoder", output_names())
-    return encoder.with_graph(run)
+        graph = quantized.read_bytes()
+    return encoder.with_graph(graph, load_graph(graph, "encoder", output_names()))

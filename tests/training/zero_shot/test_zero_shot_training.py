@@ -188,7 +188,15 @@ def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
     assert metrics["episodes"] == {"train": 5, "validation": 5, "test": 5}
     assert set(metrics["scores"]) == {"validation", "test"}
     assert 0 <= metrics["scores"]["test"]["out of distribution"] <= 1
-    assert "lab_5 (test, 5 episodes)" in (run / "checkpoint" / "README.md").read_text()
+    card = (run / "checkpoint" / "README.md").read_text()
+    assert "lab_5 (test, 5 episodes)" in card
+    for part in ("validation", "test"):
+        assert {"future", "unmodified_success", "reversed", "frozen_start", "black_images"} <= set(
+            metrics["audit"][part]
+        )
+        assert metrics["audit"][part]["future"]["value"] == 0  # a prediction uses no later frame
+    assert "another_goal" not in metrics["audit"]["test"]  # needs a column of goals
+    assert "| `black_images` | at most 0.05 | " in card and "(5 trials)" in card
     video = small_lab / "videos"
     trial = next(video.iterdir())
     assert main(["score", str(trial), f"checkpoint={run}", "instruction=take it", f"out={tmp_path / 'scored'}"]) == 0
