@@ -1,12 +1,13 @@
-// Displays the frames of one episode. A frame is drawn when the images of all its views are loaded, so that the views
+// Displays the frames of one episode, or of a part of it. A frame is drawn when the images of all its views are loaded, so that the views
 // always display the same frame.
 
 const PREFETCH_FRAMES = 24, MAX_CACHED_FRAMES = 60;
 
 export class VideoPlayer {
   // `canvases`: one per view. `onFrame(frame)` is called after a frame is drawn, `onError(frame)` if it cannot be loaded.
-  constructor(episode, length, canvases, onFrame, onError) {
-    Object.assign(this, { episode, length, canvases, onFrame, onError, target: 0, displayed: -1, direction: 1 });
+  // `start`: the frame of the episode that is frame 0 here.
+  constructor(episode, length, canvases, onFrame, onError, start = 0) {
+    Object.assign(this, { episode, length, canvases, onFrame, onError, start, target: 0, displayed: -1, direction: 1 });
     this.images = new Map();  // "view/frame" -> promise of an image, least recently used first
     this.drawing = this.closed = false;
   }
@@ -49,7 +50,7 @@ export class VideoPlayer {
   loadFrame(frame) { return Promise.all(this.canvases.map((_, view) => this.loadImage(view, frame))); }
 
   loadImage(view, frame) {
-    const key = `${view}/${frame}`, cached = this.images.get(key);
+    const key = `${view}/${this.start + frame}`, cached = this.images.get(key);
     this.images.delete(key);
     const promise = cached ?? this.fetchImage(key);
     this.images.set(key, promise);

@@ -1,11 +1,11 @@
-// Requests to the annotation server, and the message line of the page.
+// Requests to the server of a local page, and the message line of the page.
 
 import { $, add } from "./elements.js";
 
 export async function request(path, options = {}) {
   let response;
   try { response = await fetch(path, options); }
-  catch { throw new Error("the server does not answer: is embodied-rm annotate still running?"); }
+  catch { throw new Error("the server does not answer: is the command still running?"); }
   const body = await response.json();
   if (response.ok) return { ...body, version: response.headers.get("ETag") };
   throw Object.assign(new Error(body.error), { status: response.status });

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from embodied_rm.annotate.frame_cache import JpegFrameCache
 from embodied_rm.annotate.proposals import SubtaskProposer, propose_subtasks
 from embodied_rm.data.annotation import Annotation, AnnotationStore
 from embodied_rm.data.recordings.recording import check_subtasks
@@ -27,7 +26,7 @@ class AnnotationSession:
         proposer: SubtaskProposer,
         subtask_names: Sequence[str] = (),
     ) -> None:
-        self.source, self.store, self.frame_cache = source, store, JpegFrameCache(source)
+        self.source, self.store = source, store
         self.saved_annotations: dict[int, Annotation] = {}
         """Episode index -> the annotation saved in this session."""
         self._proposer, self._subtask_names = proposer, tuple(subtask_names)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.labels.targets import Targets, outcome_targets
@@ -94,6 +95,11 @@ def append_comparisons(path: Path, comparisons: Iterable[ClipComparison]) -> Non
         file.writelines(map(comparison_line, comparisons))
 
 
+def write_comparisons(path: Path, comparisons: Iterable[ClipComparison]) -> None:
+    """Write a whole table."""
+    write_atomic(path, "".join(map(comparison_line, comparisons)))
+
+
 def comparison_line(comparison: ClipComparison) -> str:
     """Return the line of a comparison."""
     return json.dumps(asdict(comparison)) + "\n"
@@ -111,6 +117,18 @@ def read_comparisons(path: Path) -> list[ClipComparison]:
         raise UserError(f"{path} does not exist: embodied-rm prefer writes it")
     lines = path.read_text(encoding="utf-8").split("\n")
     return [parse_comparison(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+
+
+def read_answers(path: Path, pairs: Sequence[ClipComparison]) -> list[ClipComparison]:
+    """Read the table of an interrupted labeling of these pairs: the first of them, with answers; none without a table.
+
+    Raises:
+        UserError: The table has comparisons of other pairs.
+    """
+    answered = read_comparisons(path) if path.exists() else []
+    if [replace(comparison, answer="unanswered") for comparison in answered] != list(pairs[: len(answered)]):
+        raise UserError(f"{path} has comparisons of other pairs: name another out=, or delete it")
+    return answered
 
 
 def parse_comparison(line: str, source: str) -> ClipComparison:

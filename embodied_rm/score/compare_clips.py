@@ -12,17 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.source import EpisodeSource, ImageSize
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import DataError
 from embodied_rm.labels.comparisons import (
     COMPARISONS_FILE,
     Clip,
     ClipAnswer,
     ClipComparison,
     append_comparisons,
-    comparison_line,
-    read_comparisons,
+    read_answers,
+    write_comparisons,
 )
 from embodied_rm.models.judges.clip_comparison import ClipFrames, ClipJudge
 from embodied_rm.run_folder import Reporter
@@ -41,14 +40,12 @@ def compare_clips(
         UserError: The folder has comparisons of other pairs.
     """
     path = folder / COMPARISONS_FILE
-    done = read_comparisons(path) if path.exists() else []
-    if [without_answer(comparison) for comparison in done] != list(pairs[: len(done)]):
-        raise UserError(f"{path} has comparisons of other pairs: name another out=, or delete it")
+    done = read_answers(path, pairs)
     again = [row for row, comparison in enumerate(done) if comparison.answer == "unanswered"]
     for rows in batches(again):
         for row, answer in zip(rows, compare([pairs[row] for row in rows]), strict=True):
             done[row] = replace(pairs[row], answer=answer)
-    write_atomic(path, "".join(map(comparison_line, done)))  # also without the incomplete line of a killed run
+    write_comparisons(path, done)  # also without the incomplete line of a killed run
     groups = batches(range(len(done), len(pairs)))
     for rows in reporter.track(groups, f"compare {BATCH_PAIRS} pairs", total=len(groups)):
         group = [pairs[row] for row in rows]
@@ -61,11 +58,6 @@ def compare_clips(
 def batches(rows: Sequence[int]) -> list[Sequence[int]]:
     """Split rows into groups that are compared together."""
     return [rows[start : start + BATCH_PAIRS] for start in range(0, len(rows), BATCH_PAIRS)]
-
-
-def without_answer(comparison: ClipComparison) -> ClipComparison:
-    """Return the pair of a comparison."""
-    return replace(comparison, answer="unanswered")
 
 
 def judge_comparer(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.annotate.annotation_server import AnnotationServer
+from embodied_rm.annotate.local_page import LocalPageServer
 from embodied_rm.annotate.proposals import change_point_proposer
 from embodied_rm.annotate.session import AnnotationSession
 from embodied_rm.data.open_dataset import open_annotations, open_dataset
@@ -66,14 +67,20 @@ def serve_dataset(folder: Path, subtask_names: tuple[str, ...] = ()) -> Iterator
     session = AnnotationSession(
         source, open_annotations(folder, source), change_point_proposer(subtask_names), subtask_names
     )
-    with AnnotationServer(session, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with AnnotationServer(session, 0) as server, run_server(server):
+        yield server
+
+
+@contextmanager
+def run_server(server: LocalPageServer) -> Iterator[None]:
+    """Serve from a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Response:
 
 
 def send_request(
-    server: AnnotationServer,
+    server: LocalPageServer,
     path: str,
     method: str = "GET",
     body: bytes | None = None,

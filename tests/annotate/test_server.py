@@ -14,8 +14,8 @@ import pytest
 from annotated_envs import LENGTH, SUBTASK_ENTRIES, VIEWS, Response, read_number, send_request
 from PIL import Image
 
-from embodied_rm.annotate import annotation_server
-from embodied_rm.annotate.annotation_server import AnnotationServer
+from embodied_rm.annotate.annotation_server import AnnotationHandler, AnnotationServer
+from embodied_rm.annotate.local_page import MAX_BODY_BYTES
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
 from embodied_rm.types import Subtask
@@ -147,7 +147,7 @@ def test_exactly_one_of_concurrent_saves_is_stored(server, folder):
     assert send_request(server, "episodes/0").json == saved
 
 
-ROUTES = [("GET", path) for path in ("", *annotation_server.PAGE_FILES, "dataset", "episodes/0")]
+ROUTES = [("GET", path) for path in ("", *AnnotationHandler.page_files, "dataset", "episodes/0")]
 ROUTES += [("GET", "episodes/1/proposal"), ("GET", "frames/0/0/0"), ("PUT", "episodes/0"), ("GET", "nothing")]
 
 
@@ -251,7 +251,7 @@ def request_head(server: AnnotationServer, *lines: str) -> bytes:
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
-        ((f"Content-Length: {annotation_server.MAX_BODY_BYTES + 1}",), b"413"),
+        ((f"Content-Length: {MAX_BODY_BYTES + 1}",), b"413"),
         (("Content-Length: " + "9" * 15,), b"413"),
         (("Content-Length: " + "9" * 40,), b"411"),
         (("Content-Length: -1",), b"411"),
@@ -270,7 +270,7 @@ def test_body_of_maximum_size_is_accepted(server, folder):
     """A body of exactly the maximum size is accepted."""
     body = json.dumps(VALID).encode()
     assert (
-        save(server, body + b" " * (annotation_server.MAX_BODY_BYTES - len(body))).status == 200
+        save(server, body + b" " * (MAX_BODY_BYTES - len(body))).status == 200
         and stored_annotations(folder)[0][1] is True
     )
 

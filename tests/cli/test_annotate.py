@@ -1,4 +1,4 @@
-"""`embodied-rm annotate`: the server, its output, and formats that it cannot write."""
+"""Commands with a page, `annotate` and `prefer person=true`: the server, its output, and what they refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import corruptions
 import pytest
@@ -21,6 +25,7 @@ from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
+from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.types import Subtask
 
@@ -41,10 +46,32 @@ def restore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path) -> None:
-    command = [sys.executable, "-m", "embodied_rm", "annotate", f"data={dataset}", "subtasks=[reach, lift]"]
+class PageProcess(NamedTuple):
+    """A command that serves a page."""
+
+    url: str  # of the page, from its output
+    process: subprocess.Popen[str]
+
+    def put(self, path: str, payload: object, **headers: str) -> None:
+        """Store a payload as the page does."""
+        headers = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.url + path, json.dumps(payload).encode(), headers, method="PUT")
+        urllib.request.urlopen(request)
+
+    def interrupt(self) -> str:
+        """Press Ctrl-C, check that the command ends well, and return the rest of its output."""
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.process.send_signal(signal.SIGINT)
+        output = self.process.stdout.read()
+        assert self.process.wait(20) == 0 and self.process.stderr.read() == ""
+        return output
+
+
+@contextmanager
+def run_page(*arguments: str) -> Iterator[PageProcess]:
+    """Run a command until it has printed the address of its page."""
     with subprocess.Popen(
-        command,
+        [sys.executable, "-m", "embodied_rm", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,23 +81,45 @@ def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path) -
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         output = ""
-        while (found := re.search(r"open (http://127\.0\.0\.1:\d+/\S+/) in a browser", output)) is None:
+        while (found := re.search(r"open\s+(http://127\.0\.0\.1:\d+/\S+/)\s+in", output)) is None:
             output += process.stdout.readline()
             assert process.poll() is None, process.stderr.read()
-        url = f"{found[1]}episodes/1"
-        proposed_subtasks = json.load(urllib.request.urlopen(f"{url}/proposal"))["subtasks"]
+        yield PageProcess(found[1], process)
+
+
+def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path) -> None:
+    with run_page("annotate", f"data={dataset}", "subtasks=[reach, lift]") as page:
+        proposed_subtasks = json.load(urllib.request.urlopen(f"{page.url}episodes/1/proposal"))["subtasks"]
         assert [step["name"] for step in proposed_subtasks] == ["reach", "lift"]
-        version = urllib.request.urlopen(url).headers["ETag"]
-        body = json.dumps({"subtasks": SUBTASKS, "success": False}).encode()
-        headers = {"Content-Type": "application/json", "If-Match": version}
-        urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"))
-        process.send_signal(signal.SIGINT)
-        remaining_output = process.stdout.read()
-        assert process.wait(20) == 0 and process.stderr.read() == ""
+        version = urllib.request.urlopen(f"{page.url}episodes/1").headers["ETag"]
+        page.put("episodes/1", {"subtasks": SUBTASKS, "success": False}, **{"If-Match": version})
+        remaining_output = page.interrupt()
     name = open_dataset(dataset / "dataset").meta[1].name
     assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", remaining_output)
     meta = open_dataset(dataset / "dataset").meta[1]
     assert meta.subtasks == tuple(Subtask(**step) for step in SUBTASKS) and meta.success is False
+
+
+def test_a_person_compares_clips_until_ctrl_c_and_goes_on(tmp_path: Path) -> None:
+    dataset, run = tmp_path / "dataset", tmp_path / "pairs"
+    with DatasetWriter(dataset) as writer:
+        for i in range(3):
+            writer.add(replace(corruptions.make_episode(i), instruction="lift the cube"))
+    prefer = ["prefer", f"data={dataset}", "person=true", "num_pairs=4", f"out={run}"]
+    with run_page(*prefer) as page:
+        page.put("pairs/0", {"choice": "A"})
+        page.put("pairs/2", {"choice": "neither"})
+        assert "not finished: resume=true asks for the other answers" in page.interrupt()
+    assert not (run / "metrics.json").exists()
+    with run_page(*prefer, "resume=true") as page:
+        choices = json.load(urllib.request.urlopen(f"{page.url}comparisons"))["choices"]
+        assert choices == ["A", "skip", "neither", "skip"]
+        page.put("pairs/1", {"choice": "B"})
+        page.put("pairs/3", {"choice": "B"})
+        page.interrupt()
+    counts = {"pairs": 4, "decided": 3, "neither": 1, "contradiction": 0, "unanswered": 0}
+    assert json.loads((run / "metrics.json").read_text())["prefer"] == counts
+    assert [comparison.is_decided for comparison in read_comparisons(run)] == [True, True, False, True]
 
 
 def test_annotate_rejects_a_format_that_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,9 @@ def test_what_recorded_episodes_do_not_permit_is_refused(
         (["flip_rate=2"], "flip_rate must be in [0, 1], got 2"),
         (["judge=vlac", "judge.folder=x"], "judge=vlac cannot compare clips"),
         (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by the recorded progress"),
+        (["person=true", "flip_rate=0.1"], "changes answers by the recorded progress: leave person= out"),
+        (["person=true", "judge=question", "judge.folder=x"], "person=true and judge=question both answer"),
+        (["person=true", "port=99999"], "port 99999 of 127.0.0.1 cannot be used"),
     ],
 )
 def test_settings_of_comparisons_that_make_no_sense_are_refused(

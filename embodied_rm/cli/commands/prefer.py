@@ -1,14 +1,19 @@
-"""`embodied-rm prefer`: compare clips of a dataset by a judge, for the labeling scheme `compared`."""
+"""`embodied-rm prefer`: compare clips of a dataset, by a judge or a person, for the labeling scheme `compared`."""
 
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embodied_rm.annotate.comparison_server import ComparisonServer
+from embodied_rm.annotate.comparison_session import ComparisonSession
 from embodied_rm.command import Command
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.labels.comparisons import draw_clip_pairs
+from embodied_rm.labels.comparisons import ClipComparison, draw_clip_pairs
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
 from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
@@ -22,6 +27,8 @@ class PreferCommand:
 
     data: Path
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    person: bool = False
+    port: int = 0
     num_pairs: int = 500
     clip_share: float = 0.25
     flip_rate: float = 0.0
@@ -35,8 +42,18 @@ class PreferCommand:
             raise UserError(f"clip_share must be in (0, 1], got {self.clip_share}")
         if not 0 <= self.flip_rate <= 1:
             raise UserError(f"flip_rate must be in [0, 1], got {self.flip_rate}")
-        if self.flip_rate and self.judge.type is not None:
-            raise UserError(f"flip_rate={self.flip_rate} changes answers by the recorded progress: leave judge= out")
+        if self.person and self.judge.type is not None:
+            raise UserError(f"person=true and judge={self.judge.type} both answer: leave one of them out")
+        if self.flip_rate and (self.person or self.judge.type is not None):
+            name = "person" if self.person else "judge"
+            raise UserError(f"flip_rate={self.flip_rate} changes answers by the recorded progress: leave {name}= out")
+
+    @property
+    def answered_by(self) -> str:
+        """Description of the judge."""
+        if self.person:
+            return "a person"
+        return "recorded progress" if self.judge.type is None else f"{self.judge.folder or self.judge.model}"
 
 
 def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -48,16 +65,34 @@ def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     goals = {meta.name: goal_of(meta) for meta in source.meta}
     pairs = draw_clip_pairs(goals, config.num_pairs, config.clip_share, config.seed)
-    judge = "recorded progress" if config.judge.type is None else f"{config.judge.folder or config.judge.model}"
-    reporter.table("prefer", {"episodes": len(goals), "pairs": len(pairs), "judge": judge})
-    counts = compare_clips(pairs, make_comparer(config, source, reporter), run.path, reporter)
+    reporter.table("prefer", {"episodes": len(goals), "pairs": len(pairs), "judge": config.answered_by})
+    if config.person:
+        counts = ask_person(config, source, pairs, run, reporter)
+    else:
+        counts = compare_clips(pairs, make_comparer(config, source, reporter), run.path, reporter)
     decided = counts["first"] + counts["second"]
     metrics = {"pairs": len(pairs), "decided": decided, **{name: counts[name] for name in UNDECIDED_ANSWERS}}
     reporter.table("answers", metrics)
+    if config.person and counts["unanswered"]:
+        reporter.log("not finished: resume=true asks for the other answers")
+        return
     run.write_json("metrics.json", {"prefer": metrics})
 
 
 UNDECIDED_ANSWERS = ("neither", "contradiction", "unanswered")
+
+
+def ask_person(
+    config: PreferCommand, source: EpisodeSource, pairs: Sequence[ClipComparison], run: RunFolder, reporter: Reporter
+) -> Counter[str]:
+    """Serve the page of the comparisons until Ctrl-C, and return how often each answer was given."""
+    session = ComparisonSession(source, pairs, run.path, config.seed)
+    with ComparisonServer(session, config.port) as server:
+        reporter.log(f"open {server.url} in a browser; Ctrl-C ends")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+        session.close()
+    return session.counts()
 
 
 def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Reporter) -> CompareFn:
