@@ -24,7 +24,8 @@ from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.paths import CHECKPOINT_DIR, resolve_reward_model
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.score.compare_clips import compare_clips, progress_comparer
+from embodied_rm.score.compare_clips import compare_clips
+from embodied_rm.score.ranked_factors import PROGRESS_ALONE, RecordedFacts, ranked_comparer
 from embodied_rm.tabletop import clone_policy, collect_episodes, offline_policy
 from embodied_rm.training import TrainConfig, train
 from embodied_rm.types import Episode
@@ -170,8 +171,8 @@ def train_compared(cell: Cell, config: BenchOfflineConfig, data: Path, pipeline:
     episodes = [source.episode(row) for row in range(len(source.meta))]
     goals = {episode.name: goal_of(episode) for episode in episodes}
     pairs = draw_clip_pairs(goals, config.num_pairs, 0.25, cell.seed)
-    progress = {episode.name: episode.progress for episode in episodes}
-    answers = progress_comparer(progress, COMPARED_FLIP_RATES[cell.method], cell.seed)
+    recorded = {episode.name: RecordedFacts(length=len(episode), progress=episode.progress) for episode in episodes}
+    answers = ranked_comparer(recorded, PROGRESS_ALONE, COMPARED_FLIP_RATES[cell.method], cell.seed)
     compare_clips(pairs, answers, run.path, pipeline.reporter)
     train_config = TrainConfig(
         label_schemes=("compared",),

@@ -1,4 +1,4 @@
-"""Comparisons of clips of a dataset, by a judge or by recorded progress.
+"""Comparisons of clips of a dataset: their table, and the answers of a judge.
 
 An interrupted run goes on. Pairs that a judge did not answer are asked again then.
 """
@@ -6,14 +6,13 @@ An interrupted run goes on. Pairs that a judge did not answer are asked again th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from embodied_rm.data.source import EpisodeSource, ImageSize
-from embodied_rm.errors import DataError
 from embodied_rm.labels.comparisons import (
     COMPARISONS_FILE,
     Clip,
@@ -25,7 +24,6 @@ from embodied_rm.labels.comparisons import (
 )
 from embodied_rm.models.judges.clip_comparison import ClipFrames, ClipJudge
 from embodied_rm.run_folder import Reporter
-from embodied_rm.types import Array
 
 BATCH_PAIRS = 16  # pairs that are compared, and written, together
 CompareFn = Callable[[Sequence[ClipComparison]], list[ClipAnswer]]
@@ -87,37 +85,3 @@ def judge_comparer(
         return judge.compare(clips, [source.meta[rows[pair.first.episode]].instruction for pair in pairs])
 
     return compare
-
-
-def progress_comparer(progress: Mapping[str, Array | None], flip_rate: float, seed: int) -> CompareFn:
-    """Return a function that compares clips by their mean recorded progress, and is wrong at a known rate.
-
-    Whether a pair is answered wrongly depends on the pair and the seed alone.
-
-    Args:
-        progress: Name of each episode -> its recorded progress, float32 [T].
-        flip_rate: Share of wrong answers, in [0, 1].
-        seed: Of the wrong answers.
-
-    Raises:
-        DataError: An episode has no recorded progress.
-    """
-    curves: dict[str, Array] = {}
-    for name, curve in progress.items():
-        if curve is None:
-            raise DataError(f"{name}: its progress was not recorded; name a judge that sees the clips: judge=")
-        curves[name] = curve
-
-    def mean_progress(clip: Clip) -> float:
-        curve = curves[clip.episode]
-        return float(curve[clip.frames(len(curve))].mean())
-
-    def compare_pair(pair: ClipComparison) -> ClipAnswer:
-        difference = mean_progress(pair.first) - mean_progress(pair.second)
-        if not difference:
-            return "neither"
-        key = [seed, *repr((pair.first, pair.second)).encode()]
-        is_wrong = np.random.default_rng(key).random() < flip_rate
-        return "first" if (difference > 0) != is_wrong else "second"
-
-    return lambda pairs: [compare_pair(pair) for pair in pairs]

@@ -63,9 +63,11 @@ def test_what_recorded_episodes_do_not_permit_is_refused(
     [
         (["clip_share=0"], "clip_share must be in (0, 1], got 0"),
         (["flip_rate=2"], "flip_rate must be in [0, 1], got 2"),
+        (["factors=[]"], "factors=[] compares nothing"),
+        (["factors=[progress,force]"], "factors must be among success, progress, duration, effort, got 'force'"),
         (["judge=vlac", "judge.folder=x"], "judge=vlac cannot compare clips"),
-        (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by the recorded progress"),
-        (["person=true", "flip_rate=0.1"], "changes answers by the recorded progress: leave person= out"),
+        (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by recorded factors"),
+        (["person=true", "flip_rate=0.1"], "changes answers by recorded factors: leave person= out"),
         (["person=true", "judge=question", "judge.folder=x"], "person=true and judge=question both answer"),
         (["person=true", "port=99999"], "port 99999 of 127.0.0.1 cannot be used"),
     ],

@@ -26,7 +26,8 @@ from embodied_rm.labels.labeled_episode import label
 from embodied_rm.metrics import roc_auc
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.score.compare_clips import compare_clips, judge_comparer, progress_comparer
+from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer
+from embodied_rm.score.ranked_factors import PROGRESS_ALONE, RankedFactor, RecordedFacts, ranked_comparer
 from embodied_rm.training import TrainConfig, train
 from embodied_rm.training.batches import LabeledBatchSampler
 from embodied_rm.training.clip_batch import ComparisonIndex
@@ -36,7 +37,11 @@ from embodied_rm.types import Views
 
 DATA = episodes(12)
 GOALS = {episode.name: episode.instruction for episode in DATA}
-PROGRESS = {episode.name: episode.progress for episode in DATA}
+RECORDED = {episode.name: RecordedFacts(length=len(episode), progress=episode.progress) for episode in DATA}
+
+
+def progress_comparer(flip_rate: float) -> CompareFn:
+    return ranked_comparer(RECORDED, PROGRESS_ALONE, flip_rate, seed=0)
 
 
 class SpriteSource:
@@ -52,7 +57,7 @@ class SpriteSource:
 
 def compare_all(count: int = 40, flip_rate: float = 0.0) -> list[ClipComparison]:
     pairs = draw_clip_pairs(GOALS, count, 0.25, seed=0)
-    answers = progress_comparer(PROGRESS, flip_rate, seed=0)(pairs)
+    answers = progress_comparer(flip_rate)(pairs)
     return [replace(pair, answer=answer) for pair, answer in zip(pairs, answers, strict=True)]
 
 
@@ -82,7 +87,7 @@ def test_recorded_progress_answers_right_and_wrongly_at_a_known_rate() -> None:
     decided = [(a, b) for a, b in zip(right, noisy, strict=True) if a.is_decided]
 
     def value(clip: Clip) -> float:
-        progress = PROGRESS[clip.episode]
+        progress = RECORDED[clip.episode].require("progress")
         return float(progress[clip.frames(len(progress))].mean())
 
     assert all((value(a.first) > value(a.second)) == (a.answer == "first") for a, _ in decided)
@@ -130,7 +135,7 @@ def test_only_decided_comparisons_of_these_episodes_are_learned() -> None:
 
 
 def test_an_interrupted_comparison_goes_on_and_other_pairs_are_refused(tmp_path: Path) -> None:
-    pairs, compare = draw_clip_pairs(GOALS, 40, 0.25, seed=0), progress_comparer(PROGRESS, 0.1, seed=0)
+    pairs, compare = draw_clip_pairs(GOALS, 40, 0.25, seed=0), progress_comparer(0.1)
     asked = []
 
     def failing(group):
@@ -152,7 +157,7 @@ def test_an_interrupted_comparison_goes_on_and_other_pairs_are_refused(tmp_path:
 
 
 def test_pairs_without_an_answer_are_asked_again(tmp_path: Path) -> None:
-    pairs, right = draw_clip_pairs(GOALS, 20, 0.25, seed=0), progress_comparer(PROGRESS, 0.0, seed=0)
+    pairs, right = draw_clip_pairs(GOALS, 20, 0.25, seed=0), progress_comparer(0.0)
     compare_clips(pairs, lambda group: ["unanswered"] * len(group), tmp_path, NullReporter())
     assert not compare_clips(pairs, right, tmp_path, NullReporter())["unanswered"]
     assert [comparison.answer for comparison in read_comparisons(tmp_path)] == right(pairs)
@@ -177,9 +182,74 @@ def test_a_judge_sees_the_frames_of_the_clips_only() -> None:
                 assert np.array_equal(frames[view], expected[clip.frames(len(episode))])
 
 
-def test_progress_that_was_not_recorded_is_named() -> None:
-    with pytest.raises(DataError, match="its progress was not recorded; name a judge"):
-        progress_comparer({"a": None}, 0.0, 0)
+def test_what_was_not_recorded_is_named() -> None:
+    for factor in ("success", "progress", "effort"):
+        factors = [RankedFactor("duration"), RankedFactor(factor)]
+        with pytest.raises(DataError, match=rf"^a: its \w+ was not recorded; leave {factor} out of factors="):
+            ranked_comparer({"a": RecordedFacts(length=9)}, factors, 0.0, 0)
+
+
+def draw_recorded(count: int, action_scale: float = 1.0) -> dict[str, RecordedFacts]:
+    rng = np.random.default_rng(0)
+    return {
+        f"e{i}": RecordedFacts(
+            length=int(rng.integers(10, 14)),
+            progress=np.linspace(0, rng.random(), 20, dtype=np.float32),
+            action=action_scale * rng.normal(size=(20, 2)).astype(np.float32),
+            success=bool(rng.random() < 0.5),
+        )
+        for i in range(count)
+    }
+
+
+def whole_pairs(count: int) -> list[ClipComparison]:
+    return draw_clip_pairs({f"e{i}": "lift" for i in range(count)}, 300, 1.0, seed=1)
+
+
+def test_the_first_factor_that_differs_by_its_margin_decides() -> None:
+    recorded, pairs = draw_recorded(20), whole_pairs(20)
+    factors = [RankedFactor.parse(text) for text in ("success", "progress:0.1", "duration")]
+    for pair, answer in zip(pairs, ranked_comparer(recorded, factors, 0.0, 0)(pairs), strict=True):
+        a, b = recorded[pair.first.episode], recorded[pair.second.episode]
+        assert a.progress is not None and b.progress is not None
+        means = [float(facts.progress[: facts.length].mean()) for facts in (a, b)]  # type: ignore[index]
+        if a.success != b.success:
+            expected = "first" if a.success else "second"
+        elif abs(means[0] - means[1]) > 0.1:
+            expected = "first" if means[0] > means[1] else "second"
+        else:
+            expected = "neither" if a.length == b.length else "first" if a.length < b.length else "second"
+        assert answer == expected
+
+
+def test_no_scale_of_a_factor_outvotes_a_more_important_one() -> None:
+    # HERON's point: a weighted sum changes its mind when the unit of effort changes, a ranking does not.
+    pairs, factors = whole_pairs(20), [RankedFactor("success"), RankedFactor("progress"), RankedFactor("effort")]
+    answers = [ranked_comparer(draw_recorded(20, scale), factors, 0.0, 0)(pairs) for scale in (1e-3, 1.0, 1e3)]
+    assert answers[0] == answers[1] == answers[2] and set(answers[0]) == {"first", "second"}
+
+
+def test_a_success_counts_for_the_clip_that_has_its_end() -> None:
+    recorded = {"a": RecordedFacts(length=10, success=True), "b": RecordedFacts(length=10, success=True)}
+    compare = ranked_comparer(recorded, [RankedFactor("success")], 0.0, 0)
+    end, start = Clip(episode="a", start=0.5, end=1), Clip(episode="b", start=0, end=0.5)
+    assert compare([ClipComparison(first=end, second=start, goal="lift")]) == ["first"]
+    assert compare([ClipComparison(first=start, second=replace(start, episode="a"), goal="lift")]) == ["neither"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("force", "factors must be among success, progress, duration, effort, got 'force'"),
+        ("progress:x", "a factor is <name> or <name>:<margin>, got 'progress:x'"),
+        ("progress:-1", "the margin of a factor must be >= 0"),
+        ("progress:nan", "the margin of a factor must be >= 0"),
+        ("progress:inf", "the margin of a factor must be >= 0"),
+    ],
+)
+def test_a_factor_that_is_none_is_named(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RankedFactor.parse(text)
 
 
 def test_a_batch_has_the_comparisons_between_its_episodes() -> None:
@@ -243,7 +313,7 @@ def test_the_loss_is_that_of_bradley_terry_on_mean_progress() -> None:
 def test_a_model_learns_order_from_comparisons_alone(tmp_path: Path) -> None:
     """No progress, outcome or subtask is in the data."""
     pairs = draw_clip_pairs(GOALS, 400, 0.25, seed=0)
-    compare_clips(pairs, progress_comparer(PROGRESS, 0.0, 0), tmp_path, NullReporter())
+    compare_clips(pairs, progress_comparer(0.0), tmp_path, NullReporter())
     unlabeled = [replace(episode, progress=None, success=None, subtasks=()) for episode in DATA]
     config = TrainConfig(
         image_size=(32, 32), steps=80, batch_size=8, label_schemes=("compared",), comparisons=tmp_path, fusion="forward"

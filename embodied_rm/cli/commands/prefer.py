@@ -11,14 +11,15 @@ from embodied_rm.annotate.comparison_session import ComparisonSession
 from embodied_rm.command import Command
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.labels.comparisons import ClipComparison, draw_clip_pairs
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
 from embodied_rm.models.judges.judge_config import LOGPROB_ANSWERS, JudgeConfig
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer, progress_comparer
+from embodied_rm.score.compare_clips import CompareFn, compare_clips, judge_comparer
+from embodied_rm.score.ranked_factors import RankedFactor, RecordedFacts, ranked_comparer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class PreferCommand:
     port: int = 0
     num_pairs: int = 500
     clip_share: float = 0.25
+    factors: tuple[str, ...] = ("progress",)
     flip_rate: float = 0.0
     seed: int = 0
     instruction: str | None = None
@@ -44,16 +46,27 @@ class PreferCommand:
             raise UserError(f"flip_rate must be in [0, 1], got {self.flip_rate}")
         if self.person and self.judge.type is not None:
             raise UserError(f"person=true and judge={self.judge.type} both answer: leave one of them out")
+        if not self.ranked_factors:
+            raise UserError("factors=[] compares nothing: name at least one")
         if self.flip_rate and (self.person or self.judge.type is not None):
             name = "person" if self.person else "judge"
-            raise UserError(f"flip_rate={self.flip_rate} changes answers by the recorded progress: leave {name}= out")
+            raise UserError(f"flip_rate={self.flip_rate} changes answers by recorded factors: leave {name}= out")
+
+    @property
+    def ranked_factors(self) -> tuple[RankedFactor, ...]:
+        """What compares without a judge, from the most important factor."""
+        return tuple(map(RankedFactor.parse, self.factors))
 
     @property
     def answered_by(self) -> str:
         """Description of the judge."""
         if self.person:
             return "a person"
-        return "recorded progress" if self.judge.type is None else f"{self.judge.folder or self.judge.model}"
+        return (
+            f"recorded {', then '.join(self.factors)}"
+            if self.judge.type is None
+            else f"{self.judge.folder or self.judge.model}"
+        )
 
 
 def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -96,16 +109,21 @@ def ask_person(
 
 
 def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Reporter) -> CompareFn:
-    """Return the function that compares pairs: the judge, or the recorded progress without one."""
+    """Return the function that compares pairs: the judge, or what was recorded without one."""
     if config.judge.type is None:
-        tracked = reporter.track(enumerate(source.meta), "read progress", total=len(source.meta))
-        progress = {meta.name: source.columns(row).progress for row, meta in tracked}
-        return progress_comparer(progress, config.flip_rate, config.seed)
+        tracked = reporter.track(enumerate(source.meta), "read columns", total=len(source.meta))
+        recorded = {meta.name: recorded_facts(meta, source.columns(row)) for row, meta in tracked}
+        return ranked_comparer(recorded, config.ranked_factors, config.flip_rate, config.seed)
     from embodied_rm.models.judges.factory import make_chat  # by transformers, which takes a second to import
 
     judge = VlmClipJudge(make_chat(config.judge), use_logprobs=config.judge.answer_mode == LOGPROB_ANSWERS)
     size = (config.judge.image_size[0], config.judge.image_size[1]) if config.judge.image_size else None
     return judge_comparer(judge, source, config.judge.views, size)
+
+
+def recorded_facts(meta: EpisodeMeta, columns: EpisodeColumns) -> RecordedFacts:
+    """Return what was recorded of an episode."""
+    return RecordedFacts(length=meta.length, progress=columns.progress, action=columns.action, success=meta.success)
 
 
 COMMAND = Command(resumable=True, schema=PreferCommand, main=main)
