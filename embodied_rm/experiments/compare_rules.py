@@ -163,7 +163,9 @@ def measure_cell(
     pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, recipe.collect)
     clone_config = replace(recipe.clone, data=root / recipe.clone.data)
     pipeline.run_command("clone", f"{folder}/clone", clone_policy.COMMAND, clone_config)
-    refine_config = replace(recipe.refine, policy=root / recipe.refine.policy)
+    recorded = recipe.refine.recorded_data
+    recorded_data = None if recorded is None else root / recorded
+    refine_config = replace(recipe.refine, policy=root / recipe.refine.policy, recorded_data=recorded_data)
     if first_cell is not None:  # checked before the long refinement
         check_same_policy(first_cell, rule, weights_digest(resolve_checkpoint(refine_config.policy, POLICY_DIR)))
     pipeline.run_command(rule, recipe.name, refine_policy.COMMAND, refine_config)

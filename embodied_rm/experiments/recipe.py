@@ -66,11 +66,20 @@ class RefinementRecipe:
         if self.refine.judge.type is None:
             ignored_keys += ("judge",)
         refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
-        refine_settings = {name: value for name, value in refine_settings.items() if name not in DEMONSTRATION_KEYS}
+        unused_keys = (*DEMONSTRATION_KEYS, *unused_algorithm_keys(self.refine.algorithm))
+        refine_settings = {name: value for name, value in refine_settings.items() if name not in unused_keys}
         threshold = record_threshold(self.refine.reward.success_threshold)
         refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
+
+
+def unused_algorithm_keys(algorithm: str) -> tuple[str, ...]:
+    """Return the settings of refinement that do not decide a cell of an algorithm.
+
+    A cell's recorded episodes are those of its own folder. Cells of PPO were stored when it was the only algorithm.
+    """
+    return ("recorded_data",) if algorithm == "rlpd" else ("recorded_data", "algorithm", "rlpd")
 
 
 def record_threshold(threshold: float | None) -> float | str:

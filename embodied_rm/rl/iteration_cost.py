@@ -15,8 +15,8 @@ from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.envs.rollout_stats import PHASES
+from embodied_rm.rl.iteration import make_heuristic, make_learner, run_iteration
 from embodied_rm.rl.learner.policy import GaussianPolicy
-from embodied_rm.rl.refine import make_heuristic, make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 
 

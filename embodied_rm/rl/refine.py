@@ -1,37 +1,32 @@
 """Refinement of an imitated policy by reinforcement learning on a learned reward."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gymnasium as gym
-import numpy as np
-import numpy.typing as npt
-import torch
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.logs import open_logger
 from embodied_rm.models.reward_model import RewardModel
-from embodied_rm.rewards.rules import RewardRule
-from embodied_rm.rewards.transitions import is_finished
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.learned_env import make_reward_env
-from embodied_rm.rl.envs.reward_env import RewardEnv, has_env_state
-from embodied_rm.rl.learner.buffer import collect
+from embodied_rm.rl.envs.reward_env import has_env_state
+from embodied_rm.rl.iteration import Learner, make_heuristic, make_learner, make_rlpd, run_iteration
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
-from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
-from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, save_policy
-from embodied_rm.rl.learner.ppo import PPO
+from embodied_rm.rl.learner.policy import GaussianPolicy, save_policy
+from embodied_rm.rl.off_policy.rlpd import RLPD
+from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, save_refinement
 from embodied_rm.rl.refine_config import RefineConfig, success_description
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, stream_seed
 from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
-from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row, summarize_iteration
+from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row
 from embodied_rm.run_folder import Reporter, RunFolder
 
 R = TypeVar("R", EvalResult, CrosscheckResult)
@@ -71,6 +66,8 @@ class RefineOptions:
     crosscheck: CrosscheckFn | None = None  # checks after each iteration whether the model's successes are successes
     demonstrations: DemoPairs | None = None
     """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
+    recorded: OfflineTransitions | None = None
+    """Recorded transitions with the rewards of the environment's rule, needed with `algorithm="rlpd"`."""
     dist: DistContext = SINGLE_PROCESS  # The processes that share the environments. The first one evaluates and writes.
 
 
@@ -108,7 +105,10 @@ def refine(
     if config.start_pool_size:
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
     observation, _ = reward_env.reset(seed=dist.env_seeds(stream_seed(config.seed, 0), env.num_envs))
-    learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
+    if config.algorithm == "rlpd":
+        learner: Learner = make_rlpd(policy, config, reward_env, options.recorded)
+    else:
+        learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
@@ -153,6 +153,8 @@ def validate_config(
     """Raise `UserError` if inputs that the settings need are missing."""
     if config.start_pool_size and dist.world_size > 1:
         raise UserError(f"start_pool_size={config.start_pool_size} works in one process only: set start_pool_size=0")
+    if config.algorithm == "rlpd" and dist.world_size > 1:
+        raise UserError("algorithm=rlpd works in one process only")
     if not config.imitation_coef:
         return
     if demonstrations is None:
@@ -165,82 +167,12 @@ def validate_config(
         )
 
 
-def make_learner(
-    policy: GaussianPolicy,
-    config: RefineConfig,
-    critic_obs_dim: int,
-    demonstrations: DemoPairs | None = None,
-    dist: DistContext = SINGLE_PROCESS,
-) -> PPO:
-    """Return PPO for the policy, on its device, with a new critic.
-
-    The critic has observations of size `critic_obs_dim`. If they are not those of the policy, the first rollout sets
-    their normalization. They have a detailed encoding of lengths if those of the policy do.
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
-    if shares_observation(critic, policy):
-        critic.normalizer.load_state_dict(policy.normalizer.state_dict())
-    critic.to(policy.device)
-    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, dist)
-
-
-def shares_observation(critic: ValueCritic, policy: GaussianPolicy) -> bool:
-    """Return whether critic and policy have the same observations."""
-    return policy.spec.obs_mode == "state" and critic.normalizer.mean.shape == policy.normalizer.mean.shape
-
-
-def run_iteration(
-    env: RewardEnv,
-    learner: PPO,
-    rollout_rewards: RolloutRewards,
-    observation: npt.NDArray[np.floating],
-    iteration: int,
-    config: RefineConfig,
-    heuristic: Heuristic | None = None,
-) -> tuple[npt.NDArray[np.floating], LogRow]:
-    """Run one rollout and one update, and return the observation after it and the row of `progress.jsonl`."""
-    dist = learner.dist
-    start_time = time.perf_counter()
-    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, dist)
-    stats = env.pop_stats()
-    stats.seconds["act"] = time.perf_counter() - start_time - sum(stats.seconds.values())
-    with stats.time_phase("learn"):
-        if iteration == 0 and not shares_observation(learner.critic, learner.policy):
-            learner.critic.normalizer.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
-        if not env.rule.per_step:
-            buffer.reward[:] = rollout_rewards.compute_rewards(buffer, learner.policy, dist)
-            stats.shaped_return = float(buffer.reward[buffer.valid & is_finished(buffer.done)].sum()) / dist.world_size
-        if env.rule.treats_timeout_as_terminal:
-            buffer.terminated |= buffer.done & buffer.valid
-        shaping_scale = config.reward.progress_scale if env.rule.is_potential_based else 0.0
-        batch = buffer.make_batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaping_scale, heuristic)
-        update = learner.update(
-            batch,
-            train_actor=iteration >= config.critic_warmup_iterations,
-            bc_kl_coef=config.bc_kl_coef * (1 - iteration / config.iterations),
-            imitation_coef=config.imitation_coef,
-        )
-    return observation, summarize_iteration(iteration, stats.sum_over_processes(dist), update)
-
-
 def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> int:
     """Return the number of rollouts, after all episodes restarted, in which no episode can reach the time limit.
 
     Only episodes that end early can have ended in them, so their rates are not those of the policy.
     """
     return -(-max_episode_steps // rollout_steps) - 1
-
-
-def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
-    """Return the heuristic of the iteration after `rows`; None if its weight is 0 or the rule has no potential."""
-    final_potentials = [row["final_potential"] or 0.0 for row in rows if row["has_full_episodes"]]
-    remaining = 1 - len(rows) / config.iterations
-    coef = heuristic_weight(config.heuristic_coef, remaining, final_potentials, config.heuristic_off_at)
-    if not coef or not rule.is_potential_based:
-        return None
-    return Heuristic(weight=coef, success_reward=config.reward.success_reward)
 
 
 def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist: DistContext) -> EvalResult | None:
@@ -262,7 +194,7 @@ def broadcast_from_rank0(dist: DistContext, result_type: type[R], result: R | No
 
 
 def summarize_setup(
-    env: gym.vector.VectorEnv, learner: PPO, model: RewardModel, config: RefineConfig
+    env: gym.vector.VectorEnv, learner: Learner, model: RewardModel, config: RefineConfig
 ) -> dict[str, object]:
     """Return the table that is printed before the first step."""
     threshold = model.capabilities.select_success_threshold(config.reward.success_threshold)
@@ -270,12 +202,26 @@ def summarize_setup(
         "environments": f"{learner.dist.world_size * env.num_envs} in {learner.dist.world_size} processes",
         "reward model": type(model).__name__,
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
+        "algorithm": config.algorithm,
         "iterations": f"{config.iterations} of {config.rollout_steps} steps, "
         f"{config.critic_warmup_iterations} of critic warm-up",
         "gamma": config.ppo.gamma,
         "reward rule": f"{config.reward.rule}, scale {config.reward.progress_scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {success_description(config.reward, threshold)}",
+        **summarize_algorithm(learner, config),
+    }
+
+
+def summarize_algorithm(learner: Learner, config: RefineConfig) -> dict[str, object]:
+    """Return the rows of that table which only one algorithm has."""
+    if isinstance(learner, RLPD):
+        share, recorded = config.rlpd.recorded_share, learner.num_recorded
+        return {
+            "updates": f"{config.rlpd.updates_per_step:g} per step, {config.rlpd.batch_size} transitions each",
+            "recorded": f"{recorded} transitions, {share:.0%} of each batch",
+        }
+    return {
         "heuristic coefficient": f"{config.heuristic_coef}, 0 at a mean final potential of {config.heuristic_off_at:g}",
         "KL to the imitated policy": f"{config.bc_kl_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,

@@ -12,6 +12,7 @@ from embodied_rm.logs import MetricsLogger
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.ppo import PPO
+from embodied_rm.rl.off_policy.rlpd import RLPD
 from embodied_rm.rl.watch.log_rows import LogRow, read_rows, to_scalars
 from embodied_rm.run_folder import RunFolder
 
@@ -21,7 +22,7 @@ PROGRESS_FILE = "progress.jsonl"
 
 
 def save_refinement(
-    learner: PPO,
+    learner: PPO | RLPD,
     rollout_rewards: RolloutRewards,
     env: RewardEnv,
     rows: list[LogRow],
@@ -47,7 +48,7 @@ def save_refinement(
 
 
 def load_refinement(
-    learner: PPO, rollout_rewards: RolloutRewards, run: RunFolder
+    learner: PPO | RLPD, rollout_rewards: RolloutRewards, run: RunFolder
 ) -> tuple[list[LogRow], dict[str, Tensor]]:
     """Restore learner and rollout rewards in place after the last completed iteration.
 

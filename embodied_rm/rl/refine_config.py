@@ -1,17 +1,23 @@
 """Settings of policy refinement."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
+from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
+
+ALGORITHMS = ("ppo", "rlpd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefineConfig:
-    """Refinement by PPO, on a learned reward or on another one for comparison."""
+    """Refinement by reinforcement learning, on a learned reward or on another one for comparison."""
 
+    algorithm: Literal["ppo", "rlpd"] = "ppo"
+    """Proximal policy optimization, or off-policy learning with recorded transitions, which needs fewer episodes."""
     iterations: int = 30  # number of rollouts, warm-up included
     rollout_steps: int = 60  # steps of each environment per rollout
     critic_warmup_iterations: int = 2
@@ -39,8 +45,11 @@ class RefineConfig:
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    rlpd: RLPDConfig = field(default_factory=RLPDConfig)
 
     def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise UserError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
         check_wandb_project(self.wandb_project)
         check_minimum(self, 1, "iterations", "rollout_steps", "stop_patience")
         if not 0 <= self.critic_warmup_iterations < self.iterations:

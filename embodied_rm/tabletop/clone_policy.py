@@ -11,6 +11,7 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, check_minimum, lookup, unknown_name_message
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import IMITATION_DIR, POLICY_DIR, resolve_reward_model
 from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
@@ -117,7 +118,7 @@ def demonstration_rows(data: EpisodeSource, task: str, *, failures: bool) -> lis
 
 
 def read_episodes(
-    data: EpisodeSource, rows: Sequence[int], net: ProgressNet | None, reporter: Reporter
+    data: EpisodeSource, rows: Sequence[int], net: DescribedRewardModel | None, reporter: Reporter
 ) -> list[Episode]:
     """Read episodes with the views of the reward model; without a model, with one view only."""
     if net is not None:

@@ -33,6 +33,7 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
     task: str
     policy: Path
     checkpoint: Path | None = None
+    recorded_data: Path | None = None
     fusion: str | None = None
     final_eval_episodes: int = 200
     judge: JudgeConfig = field(default_factory=JudgeConfig)
@@ -48,6 +49,8 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
         if self.demonstration is not None and self.judge.type is not None:
             raise UserError(f"demonstration= and judge={self.judge.type} both select the reward model: set one of them")
         self.check_demonstration_keys(in_context=self.demonstration is not None)
+        if (self.algorithm == "rlpd") != (self.recorded_data is not None):
+            raise UserError("algorithm=rlpd and recorded_data= belong together: set both, or neither")
 
 
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:

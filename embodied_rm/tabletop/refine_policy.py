@@ -1,4 +1,4 @@
-"""`embodied-rm refine`: PPO from a cloned policy on a learned reward, evaluated in the simulator."""
+"""`embodied-rm refine`: a cloned policy learns from a learned reward, and the simulator evaluates it."""
 
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -20,12 +20,14 @@ from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import EvaluateFn, RefineOptions, RefineResult, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
 from embodied_rm.score.async_labeling import AsyncLabeler
 from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator, make_verifier, wrap_observations
+from embodied_rm.tabletop.recorded_transitions import read_transitions
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
 from embodied_sim.registry import make_task
@@ -37,7 +39,7 @@ LABELS_DIR = "labels"  # folder in the run folder: recorded videos and the score
 def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine and evaluate a policy; write policy, metrics and report into the run folder."""
     task = make_task(config.task).name
-    inputs = load_inputs(config)
+    inputs = load_inputs(config, reporter)
     check_renderer(config, reporter)
     with init_distributed(config.env.device) as dist, open_labeler(config, run, dist) as labeler:
         refined = refine_task(config, inputs, run, reporter, dist, labeler)
@@ -51,8 +53,8 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table(f"refined {task}", metrics)
     report = Report(
         title=f"Refinement of {task}",
-        subtitle=f"PPO with reward.rule={config.reward.rule}; success in training comes from the "
-        f"{config.reward.success_source}, success of all evaluations from the simulator.",
+        subtitle=f"{config.algorithm.upper()} with reward.rule={config.reward.rule}; training success is by the "
+        f"{config.reward.success_source}, that of evaluations by the simulator.",
         success_rates=(success_row(task, metrics),),
         charts=learning_curves(task, refined.log_rows),
     )
@@ -68,10 +70,11 @@ class RefineInputs:
     model: DescribedRewardModel
     encoder_model: ProgressNet | None  # the model whose embeddings the policy observes; None for a policy of the state
     demonstrations: DemoPairs | None  # the pairs that the policy was cloned from, if `imitation_coef` is set
+    recorded: OfflineTransitions | None  # the transitions of `recorded_data`
 
 
-def load_inputs(config: RefineCommand) -> RefineInputs:
-    """Load the policy, the reward model and the demonstrations on the device of the environments."""
+def load_inputs(config: RefineCommand, reporter: Reporter) -> RefineInputs:
+    """Load policy, reward model, demonstrations and recorded transitions, on the device of the environments."""
     policy = load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
     check_policy_encoder(policy.spec, resolve_reward_model(config.checkpoint), config)
     demonstrations = load_demo_pairs(resolve_imitation_data(config.policy)) if config.imitation_coef else None
@@ -80,8 +83,17 @@ def load_inputs(config: RefineCommand) -> RefineInputs:
     if isinstance(model, ProgressNet):  # other models compute where they were opened
         model = model.to(device)
     encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
-    policy = policy.to(device)
-    return RefineInputs(policy=policy, model=model, encoder_model=encoder_model, demonstrations=demonstrations)
+    recorded = None
+    if config.recorded_data is not None:
+        name = make_task(config.task).name
+        recorded = read_transitions(config.recorded_data, name, config.reward, model, config.ppo.gamma, reporter)
+    return RefineInputs(
+        policy=policy.to(device),
+        model=model,
+        encoder_model=encoder_model,
+        demonstrations=demonstrations,
+        recorded=recorded,
+    )
 
 
 def check_renderer(config: RefineCommand, reporter: Reporter) -> None:
@@ -159,7 +171,11 @@ def refine_task(
         labeling = config.labeling
         envs = RecordEpisodes(envs, labeler.submit, num_recorded=labeling.num_envs, frame_stride=labeling.frame_stride)
     options = RefineOptions(
-        evaluate_iteration=evaluate_iteration, crosscheck=verify, demonstrations=inputs.demonstrations, dist=dist
+        evaluate_iteration=evaluate_iteration,
+        crosscheck=verify,
+        demonstrations=inputs.demonstrations,
+        recorded=inputs.recorded,
+        dist=dist,
     )
     policy, model = inputs.policy, inputs.model
     with closing(wrap_observations(envs, obs_mode, encoder_model)) as observed_envs:

@@ -74,6 +74,28 @@ def test_a_demonstration_pays_for_a_refinement(
     assert "unknown view of the reward model" in " ".join(capsys.readouterr().err.split())
 
 
+def test_recorded_episodes_take_part_in_a_refinement(
+    demos: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [*REFINE, f"policy={cloned}", f"checkpoint={reward_model}", "algorithm=rlpd", "rlpd.batch_size=16"]
+    recorded = [*common, f"recorded_data={demos}"]
+    assert main([*recorded, f"out={tmp_path / 'refined'}"]) == 0
+    numbers = metrics(tmp_path / "refined")["tasks"]["lift_cube"]
+    assert numbers["iterations"] == 2 and numbers["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
+    row = json.loads((tmp_path / "refined" / "progress.jsonl").read_text().splitlines()[-1])
+    assert row["updates"] == 2 * 4 * 4 and row["kl"] > 0
+    assert "of each batch" in capsys.readouterr().out
+    for words, message in (
+        ([*common], "algorithm=rlpd and recorded_data= belong together"),
+        ([*recorded, "algorithm=ppo"], "algorithm=rlpd and recorded_data= belong together"),
+        ([*recorded, "reward.rule=redistributed"], "needs whole rollouts"),
+        ([*recorded, "reward.uncertainty_penalty=1"], "does not support reward.uncertainty_penalty"),
+        ([*recorded, "task=push_to_zone"], "push_to_zone"),
+    ):
+        assert main([*words, f"out={tmp_path / 'refused'}"]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_imitation_uses_the_demonstrations_of_the_clone_run(
     cloned: Path, refined: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,10 +16,10 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.iteration import make_learner, run_iteration
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 
 ROWS, ROLLOUT, EPISODES = 7, 24, 30

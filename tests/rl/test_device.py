@@ -15,8 +15,8 @@ from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.iteration import make_learner, run_iteration
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.tabletop.envs import EnvConfig, learner_device
 from embodied_sim.render.ray_tracer import DeviceRenderer

@@ -14,9 +14,9 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation, embed_observations
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.iteration import make_learner, run_iteration
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.types import Episode, Views
 from embodied_sim.observation import PROPRIO_DIM

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from embodied_rm.client.shaping import shaped_reward
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.iteration import make_heuristic
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
 from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
 from embodied_rm.rl.learner.policy import ValueCritic
-from embodied_rm.rl.refine import make_heuristic, rollouts_until_full_episodes
+from embodied_rm.rl.refine import rollouts_until_full_episodes
 from embodied_rm.rl.refine_config import RefineConfig
 
 GAMMA, LAM = 0.9, 0.8

@@ -20,6 +20,7 @@ from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
+from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
@@ -71,10 +72,17 @@ def play(
     pairs = DemoPairs(
         observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
     )
+    recorded = OfflineTransitions(
+        observation=pairs.observation,
+        action=pairs.action,
+        reward=torch.arange(9.0),
+        next_observation=pairs.observation,
+        terminated=torch.arange(9) == 8,
+        episode_index=torch.zeros(9, dtype=torch.int64),
+    )
+    options = RefineOptions(demonstrations=pairs, recorded=recorded)
     try:
-        refine(
-            env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, RefineOptions(demonstrations=pairs)
-        )
+        refine(env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, options)
     finally:
         envs.close()
     return load_tensors(folder / CHECKPOINT_DIR, ARCHITECTURE)[0]

@@ -19,10 +19,10 @@ from embodied_rm.rl.credit.attribution import ContributionEstimator, find_comple
 from embodied_rm.rl.credit.auxiliary_weight import MAX_AUXILIARY_WEIGHT, update_auxiliary_weight
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
+from embodied_rm.rl.iteration import make_learner, run_iteration
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer, collect
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(16,))

@@ -34,6 +34,11 @@ class OfflineTransitions:
         """Return the transitions of some rows, int64 [b] or bool [B]."""
         return OfflineTransitions(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
+    @classmethod
+    def concat(cls, parts: Sequence[OfflineTransitions]) -> OfflineTransitions:
+        """Return the transitions of all parts, in order."""
+        return cls(**{field.name: torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)})
+
     def sample(self, count: int, generator: torch.Generator) -> OfflineTransitions:
         """Sample transitions uniformly, with replacement."""
         return self.take(torch.randint(len(self), (count,), generator=generator))

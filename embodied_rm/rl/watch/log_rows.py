@@ -7,6 +7,7 @@ from typing import Any
 
 from embodied_rm.rl.envs.rollout_stats import RolloutStats
 from embodied_rm.rl.learner.ppo import UpdateStats
+from embodied_rm.rl.off_policy.rlpd import RLPDStats
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult
 
@@ -36,7 +37,7 @@ def ratio(numerator: float, denominator: int) -> float | None:
     return numerator / denominator if denominator else None
 
 
-def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats) -> LogRow:
+def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats | RLPDStats) -> LogRow:
     """Return the row of an iteration, without evaluation."""
     return {
         "iteration": iteration,

@@ -1,0 +1,201 @@
+"""Reinforcement learning with prior data: half of every batch is recorded, the other half is of the learner's own.
+
+Source: Ball et al., arXiv 2302.02948 ("RLPD"): many updates per step, an ensemble of critics with layer normalization,
+symmetric sampling. The policy is deterministic with exploration noise, as in TD3 (arXiv 1802.09477), since it starts
+from a cloned one. Against overestimated values, which lose the cloned policy again, it maximizes a lower bound of the
+ensemble, and targets stay in the range of possible values.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
+from embodied_rm.distributed import SINGLE_PROCESS
+from embodied_rm.errors import UserError
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.optimizer import FlatAdam
+from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
+from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
+from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
+from embodied_rm.rl.offline.critics import QEnsemble, td_target, update_target
+from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.threads import torch_threads
+
+MODULES = ("policy", "reference", "critics", "target_critics")
+MAX_GRAD_NORM = 10.0
+MAX_TARGET_NOISE = 3.0  # bound of the noise of targets, in standard deviations
+KL_SAMPLE_SIZE = 1024  # largest number of states in which the divergence of an update is measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLPDStats:
+    """Statistics of the updates after one rollout; losses and values are means over them."""
+
+    kl: float  # mean KL divergence of the policy after the updates from the one that acted, in nats
+    bc_kl: float  # mean KL divergence of the policy from the imitated policy, in nats
+    critic_loss: float
+    q_recorded: float  # mean value of recorded actions; above the largest return, values are overestimated
+    q_policy: float  # mean value of the policy's actions; 0 in iterations that do not train it
+    updates: int
+
+
+class RLPD:
+    """Policy and critics on the CPU, with their optimizers, recorded transitions and a replay buffer."""
+
+    dist = SINGLE_PROCESS
+
+    def __init__(
+        self,
+        policy: GaussianPolicy,
+        recorded: OfflineTransitions,
+        config: RLPDConfig,
+        gamma: float,
+        seed: int,
+        value_range: tuple[float, float] = (-inf, inf),
+    ) -> None:
+        """
+        Args:
+            policy: The policy, trained in place; its normalizer is that of the critics too.
+            recorded: Recorded transitions, with the rewards of the environment's rule.
+            config: Settings.
+            gamma: Discount, that of the rewards.
+            seed: Of the critics' weights and of batches and noise.
+            value_range: Smallest and largest possible value; targets are kept in it.
+        """
+        self.policy, self.config, self.gamma, self.value_range = policy, config, gamma, value_range
+        self._recorded = recorded
+        self.reference = copy.deepcopy(policy).requires_grad_(False)
+        self.generator = torch.Generator().manual_seed(seed)
+        spec = policy.spec
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.critics = QEnsemble(policy.normalizer, spec.action_dim, config.critic_hidden_sizes, config.num_critics)
+        self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        self.replay = ReplayBuffer(config.buffer_capacity, spec.obs_dim, spec.action_dim)
+        self.policy_optimizer = FlatAdam(policy.mlp, config.learning_rate, MAX_GRAD_NORM)
+        self.critics_optimizer = FlatAdam(self.critics, config.learning_rate, MAX_GRAD_NORM)
+        self._num_updates = 0
+
+    @property
+    def num_recorded(self) -> int:
+        """Number of recorded transitions."""
+        return len(self._recorded)
+
+    @torch_threads(1)
+    def update(self, rollout: RolloutBuffer, *, train_policy: bool) -> RLPDStats:
+        """Add a rollout to the replay buffer, and take as many updates as its steps ask for.
+
+        Raises:
+            UserError: A loss or gradient is not finite. That step is not taken.
+        """
+        self.replay.add(rollout)
+        observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
+        before = self._mean_action(observation)
+        critic_losses, policy_values, recorded_values = [], [], []
+        for _ in range(max(1, round(self.config.updates_per_step * rollout.num_steps * rollout.num_envs))):
+            batch = self._sample()
+            loss, value = self._step_critics(batch)
+            critic_losses.append(loss)
+            recorded_values.append(value)
+            self._num_updates += 1
+            if train_policy and self._num_updates % self.config.policy_delay == 0:
+                policy_values.append(self._step_policy(batch))
+        after = self._mean_action(observation)
+        log_std, reference = self.policy.clamped_log_std.detach(), self.reference(observation)
+        return RLPDStats(
+            kl=float(gaussian_kl(after, log_std, before, log_std).mean()),
+            bc_kl=float(gaussian_kl(after, log_std, *reference).mean()),
+            critic_loss=fmean(critic_losses),
+            q_recorded=fmean(recorded_values),
+            q_policy=fmean(policy_values) if policy_values else 0.0,
+            updates=len(critic_losses),
+        )
+
+    def critic_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
+        """Return the squared TD error, summed over the critics, and their values [E, B] of the batch."""
+        normalizer = self.policy.normalizer
+        next_obs = normalizer(batch.next_observation)
+        with torch.no_grad():
+            noise = torch.randn(batch.action.shape, generator=self.generator)
+            noise = self.config.target_noise * noise.clamp(-MAX_TARGET_NOISE, MAX_TARGET_NOISE)
+            next_action = (self.policy.mlp(next_obs).clamp(-1, 1) + noise).clamp(-1, 1)
+            next_value = self.target_critics(next_obs, next_action).amin(0)
+            target = td_target(batch.reward, batch.terminated, next_value, self.gamma).clamp(*self.value_range)
+        values = self.critics(normalizer(batch.observation), batch.action.clamp(-1, 1))
+        return (values - target).square().mean(1).sum(), values
+
+    def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
+        """Return the loss of the policy, and the mean values [B] of its actions."""
+        observation = self.policy.normalizer(batch.observation)
+        unbounded = self.policy.mlp(observation)
+        action = unbounded.clamp(-1, 1)
+        values = self.critics(observation, action)
+        lower_bound = values.mean(0) - self.config.pessimism * values.std(0, correction=0)
+        # The values have no gradient beyond the bounds of actions; the second term leads back.
+        outside = (unbounded - action).square().sum(-1)
+        return (outside - lower_bound).mean(), values.mean(0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything that the next update depends on but the recorded transitions, as named tensors."""
+        tensors = {"generator": self.generator.get_state(), "num_updates": torch.tensor(self._num_updates)}
+        for name in (*MODULES, "policy_optimizer", "critics_optimizer", "replay"):
+            tensors |= add_prefix(name, getattr(self, name).state_dict())
+        return tensors
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], source: object) -> None:
+        """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
+        for name in MODULES:
+            load_into(getattr(self, name), strip_prefix(name, tensors), str(source))
+        for name in ("policy_optimizer", "critics_optimizer", "replay"):
+            getattr(self, name).load_state_dict(strip_prefix(name, tensors), source)
+        self.generator.set_state(tensors["generator"])
+        self._num_updates = int(tensors["num_updates"])
+
+    def _sample(self) -> OfflineTransitions:
+        """Sample a batch, whose first part is recorded."""
+        count = round(self.config.recorded_share * self.config.batch_size)
+        parts = [self._recorded.sample(count, self.generator)] if count else []
+        if count < self.config.batch_size:
+            parts.append(self.replay.sample(self.config.batch_size - count, self.generator))
+        return OfflineTransitions.concat(parts)
+
+    def _step_critics(self, batch: OfflineTransitions) -> tuple[float, float]:
+        """Step the critics; return loss and mean value of the recorded part."""
+        self.critics_optimizer.gradient.zero_()
+        loss, values = self.critic_loss(batch)
+        loss.backward()
+        self._step(self.critics_optimizer, loss, "critics")
+        update_target(self.target_critics, self.critics, self.config.target_update_rate)
+        count = round(self.config.recorded_share * self.config.batch_size)
+        return float(loss.detach()), float(values.detach()[:, :count].mean()) if count else 0.0
+
+    def _step_policy(self, batch: OfflineTransitions) -> float:
+        """Step the policy; return the mean value of its actions."""
+        self.policy_optimizer.gradient.zero_()
+        self.critics.requires_grad_(False)
+        loss, values = self.policy_loss(batch)
+        loss.backward()
+        self.critics.requires_grad_(True)
+        self._step(self.policy_optimizer, loss, "policy")
+        return float(values.detach().mean())
+
+    def _step(self, optimizer: FlatAdam, loss: Tensor, name: str) -> None:
+        norm, value = float(optimizer.gradient.norm()), float(loss.detach())
+        if not (isfinite(norm) and isfinite(value)):
+            raise UserError(
+                f"the loss of the {name} became {value} (gradient norm {norm}): check rewards and observations for "
+                f"non-finite numbers, or lower rlpd.learning_rate={self.config.learning_rate}"
+            )
+        optimizer.step(norm)
+
+    @torch.no_grad()
+    def _mean_action(self, observation: Tensor) -> Tensor:
+        return self.policy(observation)[0].clone()

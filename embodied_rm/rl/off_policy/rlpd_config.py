@@ -1,0 +1,35 @@
+"""Settings of off-policy learning with recorded transitions."""
+
+from dataclasses import dataclass
+
+from embodied_rm.errors import UserError, check_minimum
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLPDConfig:
+    """Reinforcement learning with prior data (arXiv 2302.02948)."""
+
+    updates_per_step: float = 2.0  # updates of the critics per environment step
+    batch_size: int = 256
+    recorded_share: float = 0.5  # share of recorded transitions in a batch; the others are from the replay buffer
+    learning_rate: float = 3e-4
+    critic_hidden_sizes: tuple[int, ...] = (128, 128)
+    num_critics: int = 6  # Q-functions; targets are their minimum
+    target_update_rate: float = 0.005
+    pessimism: float = 1.0
+    """Standard deviations over the Q-functions that the policy subtracts from their mean: it avoids actions on which
+    they disagree."""
+    policy_delay: int = 2  # updates of the critics per update of the policy
+    target_noise: float = 0.1  # standard deviation of the noise of the next action in targets (TD3, arXiv 1802.09477)
+    buffer_capacity: int = 100_000  # transitions of the replay buffer
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
+        check_minimum(self, 0, "pessimism", "target_noise")
+        for name in ("updates_per_step", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name, low_allowed in (("recorded_share", True), ("target_update_rate", False)):
+            value = getattr(self, name)
+            if not (0 <= value <= 1 and (low_allowed or value)):
+                raise UserError(f"{name} must be in {'[' if low_allowed else '('}0, 1], got {value}")

@@ -1,0 +1,41 @@
+"""Recorded episodes of a task as transitions, with the rewards that a refinement has."""
+
+from pathlib import Path
+
+from embodied_rm.data.dataset_path import resolve_dataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.errors import UserError
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.offline.offline_reward import OfflineReward
+from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.run_folder import Reporter
+from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
+
+
+def read_transitions(
+    data: Path, task: str, config: RewardConfig, model: DescribedRewardModel, gamma: float, reporter: Reporter
+) -> OfflineTransitions:
+    """Read all episodes of a task, successes and failures, and reward their transitions by the rule of a refinement.
+
+    Args:
+        data: Run folder of `collect`, or dataset.
+        task: Name of the task.
+        config: The reward of the refinement. A recorded success ends an episode as the task's success.
+        model: Reward model that scores the videos, unless the simulator alone rewards.
+        gamma: Discount of the learner.
+        reporter: Output for the user.
+
+    Raises:
+        UserError: The dataset has no episode of the task, or the rule needs whole rollouts.
+        DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
+    """
+    if config.uncertainty_penalty:
+        raise UserError("algorithm=rlpd does not support reward.uncertainty_penalty: set it to 0")
+    reward = OfflineReward(rule=config.rule, progress_scale=config.progress_scale, success_reward=config.success_reward)
+    scorer = model if reward.needs_predictions else None
+    source = LeRobotDataset(resolve_dataset(data))
+    episodes = read_episodes(source, demonstration_rows(source, task, failures=True), scorer, reporter)
+    predictions = None if scorer is None else score_episodes(scorer, episodes)
+    return reward.make_transitions(episodes, predictions, gamma)

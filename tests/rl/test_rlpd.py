@@ -1,0 +1,251 @@
+"""Off-policy learning with recorded transitions: known answers, the replay buffer, and refinements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rl_envs import ImageModel, PointReachEnv
+from test_refine import SPEC, evaluate, weak_policy
+from test_resume import play
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rewards.transitions import RewardParams, Transitions
+from embodied_rm.rl.iteration import value_range
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPOConfig
+from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
+from embodied_rm.rl.off_policy.rlpd import RLPD
+from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
+from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.run_folder import NullReporter, RunFolder
+
+NUM_STEPS, NUM_ENVS = 5, 3
+
+
+def transitions(count: int, obs_dim: int = 2, action_dim: int = 2, seed: int = 0) -> OfflineTransitions:
+    """Return transitions that end at once, with random actions, rewarded most for the action 0.5 everywhere."""
+    generator = torch.Generator().manual_seed(seed)
+    action = 2 * torch.rand(count, action_dim, generator=generator) - 1
+    return OfflineTransitions(
+        observation=torch.randn(count, obs_dim, generator=generator),
+        action=action,
+        reward=1 - (action - 0.5).square().mean(1),
+        next_observation=torch.randn(count, obs_dim, generator=generator),
+        terminated=torch.ones(count, dtype=torch.bool),
+        episode_index=torch.zeros(count, dtype=torch.int64),
+    )
+
+
+def make_rollout(obs_dim: int = 2, action_dim: int = 2, first: int = 0) -> RolloutBuffer:
+    """Return a rollout whose rewards are consecutive numbers; the second environment's third step diverged."""
+    buffer = RolloutBuffer(NUM_STEPS, NUM_ENVS, obs_dim, action_dim, obs_dim)
+    buffer.reward[:] = first + np.arange(NUM_STEPS * NUM_ENVS).reshape(NUM_STEPS, NUM_ENVS)
+    buffer.critic_observation[:] = buffer.reward[..., None]
+    buffer.observation[:] = buffer.reward[..., None]
+    buffer.valid[:] = True
+    buffer.valid[2, 1] = False
+    buffer.t = NUM_STEPS
+    return buffer
+
+
+def make_learner(recorded: OfflineTransitions, **config: object) -> RLPD:
+    torch.manual_seed(0)
+    policy = GaussianPolicy(replace(SPEC, obs_dim=recorded.observation.shape[1]))
+    return RLPD(policy, recorded, RLPDConfig(**config), gamma=0.9, seed=0)  # type: ignore[arg-type]
+
+
+def test_the_policy_finds_the_best_action() -> None:
+    learner = make_learner(transitions(2000), recorded_share=1.0, updates_per_step=60.0, learning_rate=1e-3)
+    stats = learner.update(make_rollout(), train_policy=True)
+    assert stats.updates == 60 * NUM_STEPS * NUM_ENVS
+    mean_action = learner.policy(torch.randn(200, 2))[0]
+    assert torch.allclose(mean_action.mean(0), torch.full((2,), 0.5), atol=0.06)
+    assert stats.q_policy > stats.q_recorded > 0
+
+
+def test_critics_learn_the_value_of_a_chain() -> None:
+    # Three states in a row, one action that counts for nothing, 1 at the end: values gamma^2, gamma, 1.
+    states = torch.eye(3)
+    chain = OfflineTransitions(
+        observation=states.repeat(50, 1),
+        action=torch.zeros(150, 2),
+        reward=torch.tensor([0.0, 0.0, 1.0]).repeat(50),
+        next_observation=states.roll(-1, 0).repeat(50, 1),
+        terminated=torch.tensor([False, False, True]).repeat(50),
+        episode_index=torch.zeros(150, dtype=torch.int64),
+    )
+    settings = {"recorded_share": 1.0, "updates_per_step": 60.0, "target_noise": 0.0, "target_update_rate": 0.05}
+    learner = make_learner(chain, learning_rate=1e-3, **settings)
+    learner.update(make_rollout(obs_dim=3), train_policy=False)
+    values = learner.critics(learner.policy.normalizer(states), torch.zeros(3, 2)).mean(0)
+    assert torch.allclose(values, torch.tensor([0.81, 0.9, 1.0]), atol=0.03)
+    learner.value_range = (-1.0, 0.5)
+    learner.update(make_rollout(obs_dim=3), train_policy=False)
+    values = learner.critics(learner.policy.normalizer(states), torch.zeros(3, 2)).mean(0)
+    assert torch.allclose(values, torch.tensor([0.405, 0.45, 0.5]), atol=0.03)
+
+
+@pytest.mark.parametrize("rule", ["shaped", "dense", "sparse"])
+def test_returns_lie_in_the_range_of_values(rule: str) -> None:
+    config = RewardConfig(rule=rule, progress_scale=0.7, success_reward=2.0, success_source="simulator")
+    low, high = value_range(find_rule(rule), config)
+    rng, gamma, length = np.random.default_rng(0), 0.97, 30
+    for succeeds in (False, True):
+        potential = rng.random((length + 1, 500))
+        last = np.arange(length)[:, None] == length - 1
+        is_end = np.broadcast_to(last, (length, 500))
+        transitions = Transitions(
+            task_reward=2.0 * (is_end & succeeds),
+            is_success=is_end & succeeds,
+            terminated=is_end,
+            done=is_end,
+            potential=potential[:-1],
+            next_potential=potential[1:],
+            potential_change=np.diff(potential, axis=0),
+            success_prob=np.zeros((length, 500)),
+        )
+        rewards = find_rule(rule).compute(transitions, RewardParams(gamma=gamma, scale=0.7))
+        returns = (gamma ** np.arange(length)[:, None] * rewards).sum(0)
+        assert low <= returns.min() and returns.max() <= high
+    assert value_range(find_rule("raw"), config) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("pessimism", [0.0, 1.0, 2.5])
+def test_the_policy_maximizes_a_lower_bound_of_the_ensemble(pessimism: float) -> None:
+    learner, batch = make_learner(transitions(64), pessimism=pessimism), transitions(64, seed=1)
+    loss, mean_value = learner.policy_loss(batch)
+    observation = learner.policy.normalizer(batch.observation)
+    values = learner.critics(observation, learner.policy(batch.observation)[0]).detach().numpy()
+    assert loss.item() == pytest.approx(-(values.mean(0) - pessimism * values.std(0)).mean(), abs=1e-5)
+    assert np.allclose(mean_value.detach(), values.mean(0), atol=1e-5)
+
+
+def test_a_policy_beyond_the_bounds_of_actions_is_led_back() -> None:
+    learner, batch = make_learner(transitions(64)), transitions(64, seed=1)
+    with torch.no_grad():
+        learner.policy.mlp[-1].bias.fill_(3.0)  # type: ignore[union-attr]
+    learner.policy_loss(batch)[0].backward()
+    assert (learner.policy.mlp[-1].bias.grad > 0).all()  # type: ignore[union-attr]
+
+
+def test_without_training_the_policy_does_not_change() -> None:
+    learner = make_learner(transitions(64))
+    before = {name: tensor.clone() for name, tensor in learner.policy.state_dict().items()}
+    stats = learner.update(make_rollout(), train_policy=False)
+    assert stats.kl == stats.bc_kl == stats.q_policy == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner.policy.state_dict().items())
+    assert learner.update(make_rollout(), train_policy=True).kl > 0
+
+
+def test_a_reward_that_is_not_finite_takes_no_step() -> None:
+    recorded = transitions(64)
+    recorded.reward[:] = torch.nan
+    learner = make_learner(recorded)
+    before = [parameter.clone() for parameter in learner.critics.parameters()]
+    with pytest.raises(UserError, match=r"the loss of the critics became nan .* lower rlpd\.learning_rate=0\.0003"):
+        learner.update(make_rollout(), train_policy=True)
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.critics.parameters(), strict=True))
+
+
+def test_the_replay_buffer_keeps_the_last_valid_transitions() -> None:
+    buffer, generator = ReplayBuffer(20, 2, 2), torch.Generator().manual_seed(0)
+    buffer.add(make_rollout())
+    assert len(buffer) == NUM_STEPS * NUM_ENVS - 1
+    assert set(buffer.sample(500, generator).reward.tolist()) == set(range(15)) - {7}
+    buffer.add(make_rollout(first=100))
+    assert len(buffer) == 20
+    sample = buffer.sample(2000, generator)
+    assert set(sample.reward.tolist()) == {9, 10, 11, 12, 13, 14, *(set(range(100, 115)) - {107})}
+    assert torch.equal(sample.observation[:, 0], sample.reward)
+    small = ReplayBuffer(4, 2, 2)
+    small.add(make_rollout())
+    assert set(small.sample(200, generator).reward.tolist()) == {11, 12, 13, 14}
+
+
+def test_a_stored_replay_buffer_is_restored_or_refused() -> None:
+    buffer, copy = ReplayBuffer(20, 2, 2), ReplayBuffer(20, 2, 2)
+    for first in (0, 100):
+        buffer.add(make_rollout(first=first))
+    copy.load_state_dict(buffer.state_dict(), "x")
+    for both in (buffer, copy):
+        both.add(make_rollout(first=200))
+    first, second = (b.sample(300, torch.Generator().manual_seed(1)) for b in (buffer, copy))
+    assert torch.equal(first.reward, second.reward) and torch.equal(first.observation, second.observation)
+    with pytest.raises(CheckpointError, match="run/x: the stored replay buffer does not fit this one: observation"):
+        ReplayBuffer(20, 3, 2).load_state_dict(buffer.state_dict(), "run/x")
+    with pytest.raises(CheckpointError, match="run/x: the stored replay buffer has reward"):
+        copy.load_state_dict({"reward": torch.zeros(3)}, "run/x")
+
+
+CONFIG = RefineConfig(
+    algorithm="rlpd",
+    iterations=12,
+    rollout_steps=10,
+    critic_warmup_iterations=1,
+    reward=RewardConfig(success_patience=4),
+    ppo=PPOConfig(gamma=0.95),
+    rlpd=RLPDConfig(updates_per_step=0.5, learning_rate=1e-3, critic_hidden_sizes=(32, 32), num_critics=2),
+)
+
+
+def reach_transitions() -> OfflineTransitions:
+    """Return random transitions of `PointReachEnv` without a success, rewarded as its reward model does."""
+    transition = transitions(400)
+    return replace(transition, reward=torch.zeros(400), terminated=torch.zeros(400, dtype=torch.bool))
+
+
+def test_a_weak_policy_improves(tmp_path: Path) -> None:
+    run, options = RunFolder.open(tmp_path, resume=False), RefineOptions(recorded=reach_transitions())
+    config = replace(CONFIG, rlpd=replace(CONFIG.rlpd, recorded_share=0.1))
+    result = refine(PointReachEnv(64), weak_policy(), ImageModel(), config, run, NullReporter(), evaluate, options)
+    assert result.cloned_eval is not None and result.refined_eval is not None
+    assert result.refined_eval.rate > result.cloned_eval.rate + 0.2
+    assert {"kl", "bc_kl", "critic_loss", "q_recorded", "q_policy", "updates"} <= result.log_rows[-1].keys()
+
+
+def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
+    settings = {"algorithm": "rlpd", "rlpd": RLPDConfig(batch_size=16, num_critics=2, critic_hidden_sizes=(8,))}
+    reward = RewardConfig(success_patience=2, success_threshold=0.2)
+    uninterrupted = play(tmp_path / "uninterrupted", "lift_cube", reward, **settings)
+    for steps in (13, 20, 9):
+        with pytest.raises(KeyboardInterrupt):
+            play(tmp_path / "resumed", "lift_cube", reward, steps, **settings)
+    resumed = play(tmp_path / "resumed", "lift_cube", reward, **settings)
+    assert uninterrupted.keys() == resumed.keys() and any("replay" in name for name in resumed)
+    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "reward", "policy", "message"),
+    [
+        (None, {}, SPEC, "algorithm=rlpd learns from recorded episodes too: name them"),
+        (transitions(9, obs_dim=3), {}, SPEC, "states of size 3 and actions of size 2, the policy 2 and 2"),
+        (transitions(9), {"rule": "redistributed"}, SPEC, "needs a rule that is known step by step"),
+        (transitions(9), {}, replace(SPEC, obs_mode="proprio+embeddings"), "for policies of the state on the CPU"),
+    ],
+)
+def test_what_the_algorithm_does_not_support_is_refused(
+    tmp_path: Path, recorded: OfflineTransitions | None, reward: dict[str, str], policy: PolicySpec, message: str
+) -> None:
+    config = replace(CONFIG, reward=replace(CONFIG.reward, **reward))
+    run, options = RunFolder.open(tmp_path, resume=False), RefineOptions(recorded=recorded)
+    with pytest.raises(UserError, match=message):
+        refine(PointReachEnv(4), GaussianPolicy(policy), ImageModel(), config, run, NullReporter(), None, options)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("batch_size", 0), ("updates_per_step", 0), ("recorded_share", 1.1), ("target_update_rate", 0), ("pessimism", -1)],
+)
+def test_settings_out_of_range_are_refused(key: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"{key} must be"):
+        RLPDConfig(**{key: value})  # type: ignore[arg-type]
