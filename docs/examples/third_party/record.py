@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import experts
@@ -17,16 +19,20 @@ HOLD_STEPS = 10  # control steps that are recorded after the first success
 MIN_SUBTASK_STEPS = 2  # control steps of the shortest subtask, of which the model sees every second
 
 
-def make_vector_env(world: World, num_envs: int, *, ends_on_success: bool = False) -> erm.CameraVectorEnv:
-    """Return a world as a vector of environments with cameras."""
-    return erm.CameraVectorEnv(
-        world.make_env,
-        num_envs,
-        instruction=world.instruction,
-        get_images=Painter(world),
-        success_key=world.success_key,
-        ends_on_success=ends_on_success,
-    )
+@contextmanager
+def open_vector_env(world: World, num_envs: int, *, ends_on_success: bool = False) -> Iterator[erm.CameraVectorEnv]:
+    """Make a world a vector of environments with cameras, and close it at the end."""
+    with closing(Painter(world)) as painter:
+        env = erm.CameraVectorEnv(
+            world.make_env,
+            num_envs,
+            instruction=world.instruction,
+            get_images=painter,
+            success_key=world.success_key,
+            ends_on_success=ends_on_success,
+        )
+        with closing(env):
+            yield env
 
 
 def play_episode(env: erm.CameraVectorEnv, world: World, seed: int, failure: str | None) -> erm.Episode:
@@ -75,12 +81,10 @@ def record_dataset(world: World, folder: Path, seed: int, successes: int, failur
     """Record successes and failures; other episodes are not kept."""
     if folder.exists():
         return
-    env = make_vector_env(world, 1)
-    with DatasetWriter(folder) as writer:
+    with open_vector_env(world, 1) as env, DatasetWriter(folder) as writer:
         for failure in (None, *experts.FAILURES):
             episodes = (play_episode(env, world, 1_000_000 * seed + number, failure) for number in itertools.count())
             kept = (episode for episode in episodes if episode.success == (failure is None))
             wanted = successes if failure is None else failures // len(experts.FAILURES)
             for episode in ConsoleReporter().track(itertools.islice(kept, wanted), f"{failure or 'success'}", wanted):
                 writer.add(episode)
-    env.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import make_vector_env, record_dataset
+from record import open_vector_env, record_dataset
 from worlds import WORLDS, World
 
 import embodied_rm as erm
@@ -63,29 +63,33 @@ def refine(world: World, folder: Path, num_cloned: int, seed: int) -> Result:
     data = erm.open_dataset(folder / "demonstrations")
     policy = erm.clone([data.episode(index) for index in range(num_cloned)], seed=seed, log_std_init=-1.5)
     model = erm.load_reward_model(folder / f"model_{NUM_DEMONSTRATIONS}")
-    envs = erm.LearnedReward(
-        make_vector_env(world, NUM_ENVS),
-        model,
-        instruction=world.instruction,
-        gamma=GAMMA,
-        get_frames=get_frames,
-        success_source="model",
-        score_every=FRAME_STRIDE,
-    )
     run = folder / f"seed_{seed}"
-    erm.refine(
-        envs,
-        policy,
-        eval_envs=make_vector_env(world, NUM_ENVS, ends_on_success=True),
-        final_eval_episodes=NUM_EVAL_EPISODES,
-        folder=run,
-        reporter=ConsoleReporter(),
-        iterations=ITERATIONS,
-        rollout_steps=48,
-        stop_success=STOP_SUCCESS,
-        seed=seed,
-        ppo={"gamma": GAMMA},
-    )
+    with (
+        open_vector_env(world, NUM_ENVS) as plain_envs,
+        open_vector_env(world, NUM_ENVS, ends_on_success=True) as eval_envs,
+    ):
+        envs = erm.LearnedReward(
+            plain_envs,
+            model,
+            instruction=world.instruction,
+            gamma=GAMMA,
+            get_frames=get_frames,
+            success_source="model",
+            score_every=FRAME_STRIDE,
+        )
+        erm.refine(
+            envs,
+            policy,
+            eval_envs=eval_envs,
+            final_eval_episodes=NUM_EVAL_EPISODES,
+            folder=run,
+            reporter=ConsoleReporter(),
+            iterations=ITERATIONS,
+            rollout_steps=48,
+            stop_success=STOP_SUCCESS,
+            seed=seed,
+            ppo={"gamma": GAMMA},
+        )
     metrics = json.loads((run / "metrics.json").read_text())
     return {key: metrics[key] for key in ("cloned_success", "refined_success")}
 

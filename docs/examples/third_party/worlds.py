@@ -60,6 +60,11 @@ class Painter:
         self._option.geomgroup[:] = [group in world.geom_groups for group in range(6)]
         self._option.flags[mujoco.mjtVisFlag.mjVIS_CONVEXHULL] = world.make_drawing is not None
 
+    def close(self) -> None:
+        """Free the renderer, on the thread that made it: the garbage collector may run on another, and crash there."""
+        if self._model is not None:
+            self._renderer.close()
+
     def __call__(self, env: gym.Env) -> dict[str, np.ndarray]:
         """Return view -> uint8 [H, W, 3]."""
         model, data = self.world.model_of(env)
