@@ -46,8 +46,12 @@ def blended(transitions: Transitions, params: RewardParams) -> FloatArray:
 
 
 def auxiliary_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
-    """Return scale Phi', the auxiliary reward of `blended`."""
-    return params.scale * transitions.next_potential
+    """Return scale Phi' / T, the auxiliary reward of `blended`; T is the time limit of an episode.
+
+    Its sum is at most `scale`, so that no auxiliary reward outweighs a success before its weight is learned.
+    """
+    assert params.max_episode_steps is not None, "checked when the environment was wrapped"
+    return params.scale * transitions.next_potential / params.max_episode_steps
 
 
 @register_reward_rule("gated", needs_full_rollout=True, uses_success_prob=True)

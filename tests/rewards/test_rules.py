@@ -53,7 +53,7 @@ def test_known_rewards_of_a_success():
     assert rewards_of("terminal_ordinal", steps) == [0, 0, 2]
     assert rewards_of("gated", steps) == [1, -0.5, 2.5]
     assert rewards_of("dense", steps) == rewards_of("shaped", steps)
-    assert rewards_of("blended", steps) == [0.5, 0.25, 2]
+    assert rewards_of("blended", steps) == [0.05, 0.025, 1.1]
     assert rewards_of("redistributed", steps) == [0.25, -0.125, 0.375]
     assert rewards_of("self_reference", steps) == [0, 0, 2]
     better = [1 / (1 + np.exp(-10 * (1 - r))) for r in (0.3, 0.8)]
@@ -284,4 +284,4 @@ def test_state_rewards_prefer_hovering_to_finishing(name: str):
     returns = [
         float(0.99 ** np.arange(len(s.task_reward)) @ RULES[name].compute(s, params)[:, 0]) for s in (hover, finish)
     ]
-    assert (returns[0] > returns[1]) == (name in {"raw", "hold", "blended"})
+    assert (returns[0] > returns[1]) == (name in {"raw", "hold"})

@@ -201,7 +201,9 @@ FORMULAS: dict[str, Callable[[list[Step], FormulaInputs], list[float]]] = {
     "negative_time": each(negative_time_reward),
     "terminal_ordinal": at_the_end(ordinal_reward),
     "sigmoid_reference": at_the_end(reference_reward),
-    "blended": lambda video, inputs: [step.task + inputs.auxiliary_weight * SCALE * step.after for step in video],
+    "blended": lambda video, inputs: [
+        step.task + inputs.auxiliary_weight * SCALE * step.after / LIMIT for step in video
+    ],
     "gated": gated_rewards,
     "min_form": min_form_rewards,
     "self_reference": at_the_end(self_reference_reward),

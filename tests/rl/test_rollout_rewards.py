@@ -253,7 +253,7 @@ def test_auxiliary_weight_follows_the_task() -> None:
 
 @pytest.mark.parametrize("rule", ["sigmoid_reference", "redistributed", "blended"])
 def test_state_round_trip(rule: str, tmp_path: Path) -> None:
-    policy, params = GaussianPolicy(SPEC), RewardParams(gamma=0.9)
+    policy, params = GaussianPolicy(SPEC), RewardParams(gamma=0.9, max_episode_steps=20)
     one = RolloutRewards(find_rule(rule), params, 2, seed=0)
     buffer = rollout(40, policy)[0]
     one.compute_rewards(buffer, policy)

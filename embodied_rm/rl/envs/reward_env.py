@@ -66,7 +66,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         if any(isinstance(layer, RewardEnv) for layer in unwrap_layers(env)):
             raise UserError("the environment already has a learned reward; a second one would reward progress twice")
         self.rule = find_rule(config.rule)
-        uses_limit = self.rule.required_input in ("max_episode_steps", "reference_rewards")
+        uses_limit = self.rule.required_input in ("max_episode_steps", "reference_rewards", "auxiliary_weight")
         check_env(env, (*self.required_attrs, *(("max_episode_steps",) if uses_limit else ())))
         super().__init__(env)
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
