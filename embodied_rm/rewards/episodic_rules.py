@@ -9,6 +9,7 @@ from embodied_rm.rewards.transitions import (
     RewardParams,
     Transitions,
     last_per_episode,
+    mean_per_episode,
     number_episodes,
     sum_per_episode,
 )
@@ -16,8 +17,8 @@ from embodied_rm.rewards.transitions import (
 MIN_SUCCESS_PROB = 0.5  # final probability of success that an episode must exceed, for `gated`
 MIN_FORM_TEMPERATURE = 0.1  # T of `min_form`
 SIGMOID_STEEPNESS = 10.0
-"""k of `sigmoid_reference` and `self_reference`: progress is in [0, 1], not in the range of a model's logits."""
-MAX_FAILURE_REWARD, SIGMOID_MIDPOINT = 0.6, 0.5  # limit for failures and midpoint of `self_reference`
+"""k of `sigmoid_reference` and `reference_reward`: progress is in [0, 1], not in the range of a model's logits."""
+MAX_FAILURE_REWARD, SIGMOID_MIDPOINT = 0.6, 0.5  # limit for failures and midpoint of `reference_reward`
 
 
 @register_reward_rule("sigmoid_reference", required_input="reference_rewards", treats_timeout_as_terminal=True)
@@ -81,19 +82,38 @@ def min_form(transitions: Transitions, params: RewardParams) -> FloatArray:
     "self_reference", needs_full_rollout=True, required_input="embedding", treats_timeout_as_terminal=True
 )
 def self_reference(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return `reference_reward` by the embedding of the last state of each episode. Arrays [T, N]."""
+    assert transitions.embedding is not None
+    return reference_reward(transitions, params, transitions.embedding)
+
+
+@register_reward_rule(
+    "trajectory_reference", needs_full_rollout=True, required_input="embedding", treats_timeout_as_terminal=True
+)
+def trajectory_reference(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return `reference_reward` by the mean embedding of each episode. Arrays [T, N].
+
+    The whole trajectory is compared, as in SRPO, and not its last state alone. An episode that began before the rollout
+    counts by its part.
+    """
+    assert transitions.embedding is not None
+    mean = mean_per_episode(transitions.embedding, number_episodes(transitions.done))
+    return reference_reward(transitions, params, mean)
+
+
+def reference_reward(transitions: Transitions, params: RewardParams, embedding: FloatArray) -> FloatArray:
     """Return at the end scale times 1 for a success, 0.6 sigmoid(10 (0.5 - d)) for a failure. Arrays [T, N].
 
     d in [0, 1] is the distance to the nearest success among the embeddings [T, N, D], scaled over the failures of the
     rollout. Without any success, failures get 0. Source: SRPO. Its clusters of successes (DBSCAN, eps 0.5) are left
     out: standardized vectors of D dimensions are about sqrt(2 D) apart, so none would be in a cluster.
     """
-    assert transitions.embedding is not None
     failed = transitions.done & ~transitions.is_success
     if transitions.diverged is not None:  # a diverged state would set the scale of the distances
         failed &= ~transitions.diverged
     reward = np.where(transitions.is_success, 1.0, 0.0)
     if transitions.is_success.any() and failed.any():
-        distance = nearest_distance(transitions.embedding[failed], transitions.embedding[transitions.is_success])
+        distance = nearest_distance(embedding[failed], embedding[transitions.is_success])
         logit = SIGMOID_STEEPNESS * (SIGMOID_MIDPOINT - min_max_scale(distance))
         reward[failed] = MAX_FAILURE_REWARD / (1 + np.exp(-logit))
     return params.scale * reward

@@ -52,3 +52,12 @@ def last_per_episode(values: FloatArray, episode_ids: IntArray) -> FloatArray:
 def sum_per_episode(values: FloatArray, episode_ids: IntArray) -> FloatArray:
     """Return for each step [T, N] the sum over the steps of its episode in this rollout."""
     return np.bincount(episode_ids.ravel(), values.ravel())[episode_ids].astype(values.dtype)
+
+
+def mean_per_episode(values: FloatArray, episode_ids: IntArray) -> FloatArray:
+    """Return for each step [T, N] the mean vector [T, N, D] over the steps of its episode in this rollout."""
+    ids = episode_ids.ravel()
+    sums = np.zeros((ids.max() + 1, values.shape[-1]))
+    np.add.at(sums, ids, values.reshape(len(ids), -1))
+    means: FloatArray = (sums / np.maximum(np.bincount(ids), 1)[:, None])[episode_ids]
+    return means

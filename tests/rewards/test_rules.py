@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from embodied_rm.errors import UserError
 from embodied_rm.rewards import rule_registry
-from embodied_rm.rewards.episodic_rules import self_reference, sigmoid_reference
+from embodied_rm.rewards.episodic_rules import self_reference, sigmoid_reference, trajectory_reference
 from embodied_rm.rewards.rules import RULES, find_rule, register_reward_rule
-from embodied_rm.rewards.transitions import RewardParams, Transitions, is_finished, number_episodes
+from embodied_rm.rewards.transitions import RewardParams, Transitions, is_finished, mean_per_episode, number_episodes
 
 PARAMS = RewardParams(gamma=0.9, scale=2.0, max_episode_steps=10, reference_rewards=(0.3, 0.8), auxiliary_weight=0.5)
 
@@ -55,7 +55,7 @@ def test_known_rewards_of_a_success():
     assert rewards_of("dense", steps) == rewards_of("shaped", steps)
     assert rewards_of("blended", steps) == [0.05, 0.025, 1.1]
     assert rewards_of("redistributed", steps) == [0.25, -0.125, 0.375]
-    assert rewards_of("self_reference", steps) == [0, 0, 2]
+    assert rewards_of("self_reference", steps) == rewards_of("trajectory_reference", steps) == [0, 0, 2]
     better = [1 / (1 + np.exp(-10 * (1 - r))) for r in (0.3, 0.8)]
     assert rewards_of("sigmoid_reference", steps) == [0, 0, round(float(np.mean(2 * np.array(better))), 6)]
     weight = np.exp(-np.array([0.5, -0.25, 0.75]) / 0.1)
@@ -93,7 +93,7 @@ def test_rewards_depend_only_on_the_own_episode():
     both = Transitions(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in one.columns()})
     with_neighbor = Transitions(**{name: np.hstack([column, column[::-1]]) for name, column in both.columns().items()})
     assert number_episodes(both.done)[:, 0].tolist() == [0, 0, 1, 1, 1]
-    for name in RULES.keys() - {"self_reference"}:
+    for name in RULES.keys() - {"self_reference", "trajectory_reference"}:
         assert (
             rewards_of(name, both) == rewards_of(name, one) + rewards_of(name, two) == rewards_of(name, with_neighbor)
         )
@@ -134,6 +134,35 @@ def test_self_reference_rewards_failures_near_a_success():
     assert self_reference(steps, one)[0] == pytest.approx([1, near, far, 0])
     no_success = replace(steps, is_success=np.zeros_like(is_success))
     assert not self_reference(no_success, one).any()
+
+
+def test_trajectory_reference_compares_the_whole_way():
+    # A success, a failure that goes the same way and stops short, one that ends where the success ends by another way.
+    ways = np.array([[[0.0, 0], [1, 0], [2, 0]], [[0, 0], [1, 0], [1, 0]], [[0, 9], [1, 9], [2, 0]]]).transpose(1, 0, 2)
+    is_success = np.array([[False, False, False], [False, False, False], [True, False, False]])
+    done, blank = np.array([[False] * 3, [False] * 3, [True] * 3]), np.zeros((3, 3))
+    steps = Transitions(
+        task_reward=blank,
+        is_success=is_success,
+        terminated=is_success,
+        done=done,
+        potential=blank,
+        next_potential=blank,
+        potential_change=blank,
+        success_prob=blank,
+        embedding=ways,
+    )
+    one = RewardParams(gamma=0.9)
+    near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
+    assert trajectory_reference(steps, one)[2] == pytest.approx([1, near, far])
+    assert self_reference(steps, one)[2] == pytest.approx([1, far, near])
+
+
+def test_the_mean_of_an_episode_is_that_of_its_steps_in_the_rollout():
+    done = np.array([[False, True], [True, False], [False, False]])
+    values = np.arange(12.0).reshape(3, 2, 2)
+    expected = [[[2, 3], [2, 3]], [[2, 3], [8, 9]], [[8, 9], [8, 9]]]
+    assert mean_per_episode(values, number_episodes(done)).tolist() == expected
 
 
 def test_diverged_rows_do_not_change_self_reference():
@@ -243,7 +272,7 @@ LATE_SUCCESS_PROGRESS = {
 
 def test_invariance_of_every_rule_is_tested():
     changing = {name for name, rule in RULES.items() if not rule.policy_invariant}
-    assert changing == LATE_SUCCESS_PROGRESS.keys() | {"self_reference"} | {
+    assert changing == LATE_SUCCESS_PROGRESS.keys() | {"self_reference", "trajectory_reference"} | {
         name for name in changing if not RULES[name].needs_full_rollout
     }
 

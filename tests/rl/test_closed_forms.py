@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import exp
 
@@ -176,11 +177,19 @@ def min_form_rewards(video: list[Step], inputs: FormulaInputs) -> list[float]:
     return [step.task + SCALE * step.progress * exp(-step.progress / 0.1) / total for step in video]
 
 
-def self_reference_reward(step: Step, inputs: FormulaInputs) -> float:
+def last_state(video: list[Step]) -> np.ndarray:
+    return np.array(video[-1].scored, float)
+
+
+def mean_state(video: list[Step]) -> np.ndarray:
+    return np.mean([step.scored for step in video], axis=0)
+
+
+def success_distance_reward(point: Callable[[list[Step]], np.ndarray], step: Step, inputs: FormulaInputs) -> float:
     """SRPO: 0.6 sigmoid(10 (0.5 - d)), d the distance to the nearest success, 0 to 1 over the failures."""
-    ends = [video[-1] for video in inputs.videos if video[-1].ended]
-    successes = [np.array(end.scored, float) for end in ends if end.is_success]
-    failures = {end.at: np.array(end.scored, float) for end in ends if not end.is_success and not end.diverged}
+    videos = [video for video in inputs.videos if video[-1].ended]
+    successes = [point(video) for video in videos if video[-1].is_success]
+    failures = {video[-1].at: point(video) for video in videos if not video[-1].is_success and not video[-1].diverged}
     unit = np.std([*successes, *failures.values()], axis=0)
     distance = {
         at: min(float(np.linalg.norm((here - there) / unit)) for there in successes) for at, here in failures.items()
@@ -206,7 +215,8 @@ FORMULAS: dict[str, Callable[[list[Step], FormulaInputs], list[float]]] = {
     ],
     "gated": gated_rewards,
     "min_form": min_form_rewards,
-    "self_reference": at_the_end(self_reference_reward),
+    "self_reference": at_the_end(partial(success_distance_reward, last_state)),
+    "trajectory_reference": at_the_end(partial(success_distance_reward, mean_state)),
 }
 
 
