@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
 from embodied_rm.client.instructions import resolve_instructions
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.offline.offline_reward import OfflineReward
+from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.rl.refine import RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
@@ -51,18 +56,20 @@ def refine(
     envs: VectorEnv,
     policy: GaussianPolicy,
     *,
+    recorded: Iterable[Episode] | None = None,
     eval_envs: VectorEnv | None = None,
     final_eval_episodes: int = 200,
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **config: Any,
 ) -> GaussianPolicy:
-    """Refine a policy with PPO on a learned reward, with the defaults of `embodied-rm refine`.
+    """Refine a policy on a learned reward, with the defaults of `embodied-rm refine`.
 
     Args:
         envs: What `LearnedReward` returned for a vector environment with `render_views`, `view_names`, `instructions`
             and `AutoresetMode.DISABLED`, such as the simulator of this package.
         policy: The policy to start from; it is not changed.
+        recorded: Episodes with states and actions, good and bad, for `algorithm="rlpd"`; the model scores their videos.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
@@ -86,6 +93,7 @@ def refine(
             f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
             "shaping by another discount would change the optimal policy"
         )
+    options = RefineOptions(recorded=None if recorded is None else reward_transitions(list(recorded), spec))
     with open_kept_or_temporary(folder) as run:
         result = refine_policy(
             InstructedEnv(envs.env, spec.instructions),  # type: ignore[attr-defined]
@@ -97,9 +105,23 @@ def refine(
             None
             if eval_envs is None
             else lambda learned: evaluate_policy(eval_envs, learned, final_eval_episodes, refine_config.seed),
+            options,
         )
         run.write_json("metrics.json", result.metrics())
     return result.policy
+
+
+def reward_transitions(episodes: list[Episode], spec: RewardSpec) -> OfflineTransitions:
+    """Return the transitions of recorded episodes, with the rewards of the environments that they are learned with."""
+    reward = OfflineReward.from_refinement(spec.config)
+    known = spec.model.input_spec.views
+    if known is not None:
+        episodes = [
+            replace(episode, views={name: frames for name, frames in episode.views.items() if name in known})
+            for episode in episodes
+        ]
+    predictions = score_episodes(spec.model, episodes) if reward.needs_predictions else None
+    return reward.make_transitions(episodes, predictions, spec.gamma)
 
 
 class InstructedEnv(VectorWrapper):

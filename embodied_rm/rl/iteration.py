@@ -62,7 +62,7 @@ def make_rlpd(
             the observations.
     """
     if recorded is None:
-        raise UserError("algorithm=rlpd learns from recorded episodes too: name them, recorded_data=")
+        raise UserError("algorithm=rlpd learns from recorded episodes too: name them, recorded_data= or recorded=")
     spec, sizes = policy.spec, (recorded.observation.shape[1], recorded.action.shape[1])
     if sizes != (spec.obs_dim, spec.action_dim):
         raise UserError(

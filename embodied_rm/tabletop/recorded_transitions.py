@@ -4,7 +4,6 @@ from pathlib import Path
 
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -31,9 +30,7 @@ def read_transitions(
         UserError: The dataset has no episode of the task, or the rule needs whole rollouts.
         DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
     """
-    if config.uncertainty_penalty:
-        raise UserError("algorithm=rlpd does not support reward.uncertainty_penalty: set it to 0")
-    reward = OfflineReward(rule=config.rule, progress_scale=config.progress_scale, success_reward=config.success_reward)
+    reward = OfflineReward.from_refinement(config)
     scorer = model if reward.needs_predictions else None
     source = LeRobotDataset(resolve_dataset(data))
     episodes = read_episodes(source, demonstration_rows(source, task, failures=True), scorer, reporter)

@@ -74,6 +74,17 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
     assert refined.act(observation).shape == (1, 4)
 
 
+def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], tmp_path: Path) -> None:
+    policy, model = erm.clone(demos, steps=20, batch_size=32), erm.load_reward_model()
+    options = {"iterations": 2, "rollout_steps": 3, "critic_warmup_iterations": 1, "rlpd": {"batch_size": 8}}
+    envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
+    erm.refine(envs, policy, recorded=demos, algorithm="rlpd", folder=tmp_path, **options)
+    rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert [row["updates"] for row in rows] == [2 * 3 * envs.num_envs] * 2 and rows[0]["kl"] == 0 < rows[1]["kl"]
+    with pytest.raises(erm.UserError, match="name them, recorded_data= or recorded="):
+        erm.refine(envs, policy, algorithm="rlpd", **options)
+
+
 def test_the_discounts_of_reward_and_learner_must_agree(demos: list[erm.Episode]) -> None:
     envs = erm.LearnedReward(make_envs(), erm.load_reward_model(), instruction="lift the cube", gamma=0.9)
     with pytest.raises(erm.UserError, match=r"ppo.gamma=0.98, the reward's is gamma=0.9"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from embodied_rm.errors import DataError, UserError, check_minimum
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES, find_rule
 from embodied_rm.rewards.transitions import RewardParams
 from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions, recorded_rewards
@@ -34,6 +35,17 @@ class OfflineReward:
             raise UserError(f"rule={self.rule} needs whole rollouts of the present policy; recorded episodes: {names}")
         if self.rank_progress and not self.needs_predictions:
             raise UserError(f"rank_progress=true ranks predictions of a reward model, and rule={self.rule} has none")
+
+    @classmethod
+    def from_refinement(cls, config: RewardConfig) -> OfflineReward:
+        """Return the reward by which recorded transitions take part in a refinement.
+
+        Raises:
+            UserError: The rule needs whole rollouts, or the config has an uncertainty penalty.
+        """
+        if config.uncertainty_penalty:
+            raise UserError("algorithm=rlpd does not support reward.uncertainty_penalty: set it to 0")
+        return cls(rule=config.rule, progress_scale=config.progress_scale, success_reward=config.success_reward)
 
     @property
     def needs_predictions(self) -> bool:
