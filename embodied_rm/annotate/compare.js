@@ -56,12 +56,13 @@ function render() {
 async function choose(choice) {
   if (storing) return;
   storing = true;
+  const index = current;
   try {
     const headers = { "Content-Type": "application/json" };
-    await request(`pairs/${current}`, { method: "PUT", headers, body: JSON.stringify({ choice }) });
-    choices[current] = choice;
+    await request(`pairs/${index}`, { method: "PUT", headers, body: JSON.stringify({ choice }) });
+    choices[index] = choice;
     showMessage("");
-    await showPair(choice === "skip" ? Math.min(current + 1, choices.length - 1) : nextOpen(current));
+    await showPair(choice === "skip" ? Math.min(index + 1, choices.length - 1) : nextOpen(index));
   } finally { storing = false; }
 }
 
@@ -76,9 +77,10 @@ function play(now) {
 }
 
 for (const button of buttons) button.onclick = () => attempt(() => choose(button.dataset.choice));
+$("speed").onchange = () => $("speed").blur();  // keys answer again
 $("back").onclick = () => attempt(() => showPair(current - 1));
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+  if (event.repeat || storing || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
   const choice = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (choice) { event.preventDefault(); attempt(() => choose(choice)); }
   if (event.key === "Backspace" && current > 0) { event.preventDefault(); attempt(() => showPair(current - 1)); }

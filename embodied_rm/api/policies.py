@@ -93,6 +93,8 @@ def refine(
             f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
             "shaping by another discount would change the optimal policy"
         )
+    if recorded is not None and refine_config.algorithm != "rlpd":
+        raise UserError('recorded= is for algorithm="rlpd": set both, or neither')
     options = RefineOptions(recorded=None if recorded is None else reward_transitions(list(recorded), spec))
     with open_kept_or_temporary(folder) as run:
         result = refine_policy(

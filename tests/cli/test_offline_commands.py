@@ -63,6 +63,7 @@ def test_what_recorded_episodes_do_not_permit_is_refused(
     [
         (["clip_share=0"], "clip_share must be in (0, 1], got 0"),
         (["flip_rate=2"], "flip_rate must be in [0, 1], got 2"),
+        (["factors=[success]"], "the factor success compares whole episodes: set clip_share=1"),
         (["factors=[]"], "factors=[] compares nothing"),
         (["factors=[progress,force]"], "factors must be among success, progress, duration, effort, got 'force'"),
         (["judge=vlac", "judge.folder=x"], "judge=vlac cannot compare clips"),

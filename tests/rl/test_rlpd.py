@@ -213,7 +213,10 @@ def test_a_weak_policy_improves(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
-    settings = {"algorithm": "rlpd", "rlpd": RLPDConfig(batch_size=16, num_critics=2, critic_hidden_sizes=(8,))}
+    settings = {
+        "algorithm": "rlpd",
+        "rlpd": RLPDConfig(batch_size=16, num_critics=2, critic_hidden_sizes=(8,), policy_delay=5, buffer_capacity=50),
+    }
     reward = RewardConfig(success_patience=2, success_threshold=0.2)
     uninterrupted = play(tmp_path / "uninterrupted", "lift_cube", reward, **settings)
     for steps in (13, 20, 9):
@@ -244,7 +247,14 @@ def test_what_the_algorithm_does_not_support_is_refused(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("batch_size", 0), ("updates_per_step", 0), ("recorded_share", 1.1), ("target_update_rate", 0), ("pessimism", -1)],
+    [
+        ("batch_size", 0),
+        ("updates_per_step", 0),
+        ("recorded_share", 1.1),
+        ("target_update_rate", 0),
+        ("pessimism", -1),
+        ("critic_hidden_sizes", (8, 0)),
+    ],
 )
 def test_settings_out_of_range_are_refused(key: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{key} must be"):

@@ -46,6 +46,8 @@ class PreferCommand:
             raise UserError(f"flip_rate must be in [0, 1], got {self.flip_rate}")
         if self.person and self.judge.type is not None:
             raise UserError(f"person=true and judge={self.judge.type} both answer: leave one of them out")
+        if self.clip_share < 1 and "success" in {factor.name for factor in self.ranked_factors}:
+            raise UserError("the factor success compares whole episodes: set clip_share=1")
         if not self.ranked_factors:
             raise UserError("factors=[] compares nothing: name at least one")
         if self.flip_rate and (self.person or self.judge.type is not None):

@@ -67,7 +67,7 @@ def score_pairs(
     untimed = dict(real_set.seconds)
     for group, demonstration in demonstrations(real_set):
         model = DemonstrationModel([demonstration], encoder, direction_net)
-        adapted = adapt_demonstrations([demonstration], encoder, NullReporter(), direction_net=direction_net)
+        adapted = adapt_demonstrations([demonstration], frozen, NullReporter(), direction_net=direction_net)
         ends: dict[str, list[tuple[bool, float]]] = {}
         for episode in group:
             if episode is not demonstration:

@@ -96,6 +96,8 @@ class RLPD:
         Raises:
             UserError: A loss or gradient is not finite. That step is not taken.
         """
+        if not rollout.valid.any():
+            raise UserError(f"all {rollout.valid.size} transitions of the rollout diverged in the simulation")
         self.replay.add(rollout)
         observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
         before = self._mean_action(observation)

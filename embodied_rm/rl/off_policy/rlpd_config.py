@@ -26,6 +26,8 @@ class RLPDConfig:
     def __post_init__(self) -> None:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
         check_minimum(self, 0, "pessimism", "target_noise")
+        if min(self.critic_hidden_sizes, default=0) < 1:
+            raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")
         for name in ("updates_per_step", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
