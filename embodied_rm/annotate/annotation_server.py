@@ -18,7 +18,7 @@ from embodied_rm.annotate.local_page import (
     LocalPageHandler,
     LocalPageServer,
     json_reply,
-    page_files,
+    list_page_files,
 )
 from embodied_rm.annotate.parsing import parse_annotation
 from embodied_rm.annotate.session import AnnotationSession, VersionConflictError
@@ -40,7 +40,7 @@ class AnnotationServer(LocalPageServer):
 class AnnotationHandler(LocalPageHandler):
     """One connection."""
 
-    page, page_files = PAGE, page_files(*OWN_ASSETS)
+    page, page_files = PAGE, list_page_files(*OWN_ASSETS)
     server: AnnotationServer
 
     def read(self, route: str) -> HttpReply | None:

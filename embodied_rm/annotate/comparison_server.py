@@ -7,9 +7,9 @@
 What all local pages have: `embodied_rm.annotate.local_page`.
 """
 
-import json
 import re
 from http import HTTPStatus
+from typing import Any
 
 from embodied_rm.annotate.comparison_session import ANSWERS, ComparisonSession
 from embodied_rm.annotate.local_page import (
@@ -18,7 +18,8 @@ from embodied_rm.annotate.local_page import (
     LocalPageHandler,
     LocalPageServer,
     json_reply,
-    page_files,
+    list_page_files,
+    parse_index,
 )
 from embodied_rm.errors import UserError
 
@@ -38,7 +39,7 @@ class ComparisonServer(LocalPageServer):
 class ComparisonHandler(LocalPageHandler):
     """One connection."""
 
-    page, page_files = PAGE, page_files(PAGE, "compare.css", "compare.js")
+    page, page_files = PAGE, list_page_files(PAGE, "compare.css", "compare.js")
     server: ComparisonServer
 
     def read(self, route: str) -> HttpReply | None:
@@ -59,17 +60,11 @@ class ComparisonHandler(LocalPageHandler):
         return json_reply(HTTPStatus.OK, {"choice": self.server.session.choice(index)})
 
     def _pair_index(self, text: str) -> int:
-        if int(text) >= len(self.server.session.comparisons):
-            raise HttpRequestError(HTTPStatus.NOT_FOUND, f"there is no pair {text}")
-        return int(text)
+        return parse_index(text, len(self.server.session.comparisons), "pair")
 
 
-def parse_choice(body: bytes) -> str:
-    """Parse the choice in the body of a request; raise `UserError` if it is not valid."""
-    try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
-        raise UserError("the request is not valid JSON") from None
+def parse_choice(payload: Any) -> str:
+    """Parse the choice in the content of a request; raise `UserError` if it is not valid."""
     choice = payload.get("choice") if isinstance(payload, dict) and len(payload) == 1 else None
     if not isinstance(choice, str) or choice not in ANSWERS:
         raise UserError(f'{{"choice": one of {", ".join(ANSWERS)}}} was expected')

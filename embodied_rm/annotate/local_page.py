@@ -14,6 +14,7 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,7 +35,7 @@ COMMON_ASSETS = ("player.js", "server_api.js", "page.css")
 FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
 
 
-def page_files(*names: str) -> dict[str, str]:
+def list_page_files(*names: str) -> dict[str, str]:
     """Return the files of a page with these own files: name -> the package that contains it."""
     own = dict.fromkeys((*names, *COMMON_ASSETS), annotate.__name__)
     return {**own, **dict.fromkeys(SHARED_ASSETS, report.__name__)}
@@ -79,6 +80,11 @@ class LocalPageServer(ThreadingHTTPServer):
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
+    def serve_until_interrupt(self) -> None:
+        """Serve until Ctrl-C."""
+        with suppress(KeyboardInterrupt):
+            self.serve_forever()
+
     @property
     def url(self) -> str:
         """URL of the page, with the token."""
@@ -120,8 +126,8 @@ class LocalPageHandler(BaseHTTPRequestHandler):
 
     do_PUT = do_GET  # noqa: N815
 
-    def read_json(self) -> bytes:
-        """Return the body of a request, which must be JSON, not parsed."""
+    def read_json(self) -> Any:
+        """Return the content of a request, which must be JSON; raise `UserError` if it is not valid."""
         if self.headers.get_content_type() != "application/json":
             raise HttpRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON was expected")
         lengths = self.headers.get_all("Content-Length", [])
@@ -130,14 +136,14 @@ class LocalPageHandler(BaseHTTPRequestHandler):
         if int(lengths[0]) > MAX_BODY_BYTES:
             text = f"a request may have {MAX_BODY_BYTES} bytes at most"
             raise HttpRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
-        return self.rfile.read(int(lengths[0]))
+        try:
+            return json.loads(self.rfile.read(int(lengths[0])))
+        except (ValueError, RecursionError):
+            raise UserError("the request is not valid JSON") from None
 
     def episode_index(self, text: str) -> int:
         """Return the index of an episode that a route names."""
-        index = int(text)
-        if index >= len(self.server.source):
-            raise HttpRequestError(HTTPStatus.NOT_FOUND, f"there is no episode {index}")
-        return index
+        return parse_index(text, len(self.server.source), "episode")
 
     def _route_request(self) -> HttpReply:
         self._check_origin()
@@ -200,6 +206,14 @@ class LocalPageHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Log nothing: only the command line writes output."""
+
+
+def parse_index(text: str, count: int, name: str) -> int:
+    """Return the index that a route has; raise `HttpRequestError` unless it is one of `count` things of that name."""
+    index = int(text)
+    if index >= count:
+        raise HttpRequestError(HTTPStatus.NOT_FOUND, f"there is no {name} {index}")
+    return index
 
 
 def json_reply(status: HTTPStatus, value: Mapping[str, Any], **headers: str) -> HttpReply:

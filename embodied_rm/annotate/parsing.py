@@ -1,6 +1,5 @@
 """Parse annotations sent by the page, without trusting them."""
 
-import json
 from typing import Any
 
 from embodied_rm.data.annotation import Annotation
@@ -8,12 +7,8 @@ from embodied_rm.errors import UserError
 from embodied_rm.types import Subtask
 
 
-def parse_annotation(body: bytes) -> Annotation:
-    """Parse the annotation in the body of a request; raise `UserError` if it is not valid."""
-    try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
-        raise UserError("the request is not valid JSON") from None
+def parse_annotation(payload: Any) -> Annotation:
+    """Parse the annotation in the content of a request; raise `UserError` if it is not valid."""
     is_annotation = isinstance(payload, dict) and set(payload) == {"subtasks", "success"}
     if not is_annotation or not isinstance(payload["subtasks"], list):
         raise UserError('{"subtasks": [...], "success": true, false or null} was expected')

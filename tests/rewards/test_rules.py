@@ -113,22 +113,27 @@ def test_sigmoid_reference_values():
     assert sigmoid_reference(success, replace(PARAMS, reference_rewards=(1.0,)))[-1, 0] == pytest.approx(1)
 
 
-def test_self_reference_rewards_failures_near_a_success():
-    is_success = np.array([[True, False, False, False]])
-    ended = np.array([[True, True, True, False]])
-    blank = np.zeros((1, 4))
-    where = np.array([[[0.0, 0.0], [1.0, 1.0], [3.0, 3.0], [0.0, 0.0]]])
-    steps = Transitions(
+def embedded_steps(embedding: np.ndarray, is_success: np.ndarray, done: np.ndarray) -> Transitions:
+    """Steps [T, N] without progress that have embeddings [T, N, D]."""
+    blank = np.zeros(done.shape)
+    return Transitions(
         task_reward=blank,
         is_success=is_success,
         terminated=is_success,
-        done=ended,
+        done=done,
         potential=blank,
         next_potential=blank,
         potential_change=blank,
         success_prob=blank,
-        embedding=where,
+        embedding=embedding,
     )
+
+
+def test_self_reference_rewards_failures_near_a_success():
+    is_success = np.array([[True, False, False, False]])
+    ended = np.array([[True, True, True, False]])
+    where = np.array([[[0.0, 0.0], [1.0, 1.0], [3.0, 3.0], [0.0, 0.0]]])
+    steps = embedded_steps(where, is_success, ended)
     one = RewardParams(gamma=0.9)
     near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
     assert self_reference(steps, one)[0] == pytest.approx([1, near, far, 0])
@@ -140,18 +145,8 @@ def test_trajectory_reference_compares_the_whole_way():
     # A success, a failure that goes the same way and stops short, one that ends where the success ends by another way.
     ways = np.array([[[0.0, 0], [1, 0], [2, 0]], [[0, 0], [1, 0], [1, 0]], [[0, 9], [1, 9], [2, 0]]]).transpose(1, 0, 2)
     is_success = np.array([[False, False, False], [False, False, False], [True, False, False]])
-    done, blank = np.array([[False] * 3, [False] * 3, [True] * 3]), np.zeros((3, 3))
-    steps = Transitions(
-        task_reward=blank,
-        is_success=is_success,
-        terminated=is_success,
-        done=done,
-        potential=blank,
-        next_potential=blank,
-        potential_change=blank,
-        success_prob=blank,
-        embedding=ways,
-    )
+    done = np.array([[False] * 3, [False] * 3, [True] * 3])
+    steps = embedded_steps(ways, is_success, done)
     one = RewardParams(gamma=0.9)
     near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
     assert trajectory_reference(steps, one)[2] == pytest.approx([1, near, far])

@@ -1,6 +1,5 @@
 """`embodied-rm annotate`: annotate subtasks and success of episodes on a local web page."""
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,8 +67,7 @@ def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
         num_annotated = sum(bool(meta.subtasks) for meta in source.meta)
         reporter.table("annotate", {"episodes": len(source), "with subtasks": num_annotated, "views": source.views})
         reporter.log(f"open {server.url} in a browser; Ctrl-C ends")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+        server.serve_until_interrupt()
         session.close()
     saved_episodes = {
         source.meta[index].name: describe_annotation(annotation)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,8 +103,7 @@ def ask_person(
     session = ComparisonSession(source, pairs, run.path, config.seed)
     with ComparisonServer(session, config.port) as server:
         reporter.log(f"open {server.url} in a browser; Ctrl-C ends")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+        server.serve_until_interrupt()
         session.close()
     return session.counts()
 

@@ -17,7 +17,7 @@ from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, check_minimum
-from embodied_rm.experiments.real_evaluation.zero_shot_scores import SCORING_RATE_HZ, measure_zero_shot
+from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, read_at_scoring_rate
 from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
@@ -110,10 +110,7 @@ def audit_episodes(
 ) -> dict[str, dict[str, object]]:
     """Audit a model on episodes without annotation; return the entries of the cases that such episodes allow."""
     chosen = [rows[i] for i in np.linspace(0, len(rows) - 1, min(len(rows), MAX_AUDIT_EPISODES)).astype(int)]
-    size = model.input_spec.image_size
-    episodes = [
-        source.episode(row, size=size, stride=max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))) for row in chosen
-    ]
+    episodes = [read_at_scoring_rate(source, row, model.input_spec.image_size) for row in chosen]
     reporter.table(description, {"episodes": len(episodes)})
     outcomes = audit(model.with_cache(), episodes, AuditRewardConfig(), reporter)
     return {outcome.case.name: outcome.as_dict() for outcome in outcomes if outcome.value is not None}

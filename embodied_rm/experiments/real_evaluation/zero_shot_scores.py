@@ -122,12 +122,17 @@ def score_episodes_zero_shot(
     """
     scores, rng = ZeroShotScores(), np.random.default_rng(seed)
     for row in rows:
-        stride = max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))
-        episode = source.episode(row, size=image_size, stride=stride)
+        episode = read_at_scoring_rate(source, row, image_size)
         wrong = wrong_sentences(source.meta, rows, row, rng)
         score_one(scores, make_model(), episode, wrong)
         scores.video_seconds += source.meta[row].length / source.frame_rate(row)
         yield scores
+
+
+def read_at_scoring_rate(source: EpisodeSource, row: int, image_size: tuple[int, int] | None) -> Episode:
+    """Read an episode, thinned to about `SCORING_RATE_HZ`."""
+    stride = max(1, round(source.frame_rate(row) / SCORING_RATE_HZ))
+    return source.episode(row, size=image_size, stride=stride)
 
 
 def rows_to_judge(source: EpisodeSource, labs: LabSplit) -> list[int]:

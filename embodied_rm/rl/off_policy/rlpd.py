@@ -22,17 +22,17 @@ from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.optimizer import FlatAdam
-from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
+from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
 from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
-from embodied_rm.rl.offline.critics import QEnsemble, td_target, update_target
+from embodied_rm.rl.offline.critics import QEnsemble, squared_excess, td_target, update_target
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.threads import torch_threads
 
 MODULES = ("policy", "reference", "critics", "target_critics")
 MAX_GRAD_NORM = 10.0
 MAX_TARGET_NOISE = 3.0  # bound of the noise of targets, in standard deviations
-KL_SAMPLE_SIZE = 1024  # largest number of states in which the divergence of an update is measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class RLPD:
             value_range: Smallest and largest possible value; targets are kept in it.
         """
         self.policy, self.config, self.gamma, self.value_range = policy, config, gamma, value_range
-        self._recorded = recorded
+        self._recorded, self._recorded_per_batch = recorded, round(config.recorded_share * config.batch_size)
         self.reference = copy.deepcopy(policy).requires_grad_(False)
         self.generator = torch.Generator().manual_seed(seed)
         spec = policy.spec
@@ -100,7 +100,7 @@ class RLPD:
             raise UserError(f"all {rollout.valid.size} transitions of the rollout diverged in the simulation")
         self.replay.add(rollout)
         observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
-        before = self._mean_action(observation)
+        before = self._distributions(self.policy, observation)
         critic_losses, policy_values, recorded_values = [], [], []
         for _ in range(max(1, round(self.config.updates_per_step * rollout.num_steps * rollout.num_envs))):
             batch = self._sample()
@@ -110,11 +110,10 @@ class RLPD:
             self._num_updates += 1
             if train_policy and self._num_updates % self.config.policy_delay == 0:
                 policy_values.append(self._step_policy(batch))
-        after = self._mean_action(observation)
-        log_std, reference = self.policy.clamped_log_std.detach(), self.reference(observation)
+        after = self._distributions(self.policy, observation)
         return RLPDStats(
-            kl=float(gaussian_kl(after, log_std, before, log_std).mean()),
-            bc_kl=float(gaussian_kl(after, log_std, *reference).mean()),
+            kl=after.mean_kl(before),
+            bc_kl=after.mean_kl(self._distributions(self.reference, observation)),
             critic_loss=fmean(critic_losses),
             q_recorded=fmean(recorded_values),
             q_policy=fmean(policy_values) if policy_values else 0.0,
@@ -142,8 +141,7 @@ class RLPD:
         values = self.critics(observation, action)
         lower_bound = values.mean(0) - self.config.pessimism * values.std(0, correction=0)
         # The values have no gradient beyond the bounds of actions; the second term leads back.
-        outside = (unbounded - action).square().sum(-1)
-        return (outside - lower_bound).mean(), values.mean(0)
+        return (squared_excess(unbounded) - lower_bound).mean(), values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -163,7 +161,7 @@ class RLPD:
 
     def _sample(self) -> OfflineTransitions:
         """Sample a batch, whose first part is recorded."""
-        count = round(self.config.recorded_share * self.config.batch_size)
+        count = self._recorded_per_batch
         parts = [self._recorded.sample(count, self.generator)] if count else []
         if count < self.config.batch_size:
             parts.append(self.replay.sample(self.config.batch_size - count, self.generator))
@@ -176,7 +174,7 @@ class RLPD:
         loss.backward()
         self._step(self.critics_optimizer, loss, "critics")
         update_target(self.target_critics, self.critics, self.config.target_update_rate)
-        count = round(self.config.recorded_share * self.config.batch_size)
+        count = self._recorded_per_batch
         return float(loss.detach()), float(values.detach()[:, :count].mean()) if count else 0.0
 
     def _step_policy(self, batch: OfflineTransitions) -> float:
@@ -199,5 +197,5 @@ class RLPD:
         optimizer.step(norm)
 
     @torch.no_grad()
-    def _mean_action(self, observation: Tensor) -> Tensor:
-        return self.policy(observation)[0].clone()
+    def _distributions(self, policy: GaussianPolicy, observation: Tensor) -> GaussianBatch:
+        return GaussianBatch.from_policy(policy, policy.normalizer(observation))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.rl.learner.policy import log_prob
+from embodied_rm.rl.offline.critics import squared_excess
 from embodied_rm.rl.offline.offline_learner import OfflineLearner
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 
@@ -40,8 +41,7 @@ class CQL(OfflineLearner):
             action = mean + self._noise(mean)
             self.critics.requires_grad_(False)
             # The values have no gradient beyond the bounds of actions; the second term leads back.
-            outside = (mean - mean.clamp(-1, 1)).square().sum(-1)
-            policy_loss = (outside - self.critics(observation, action.clamp(-1, 1)).amin(0)).mean()
+            policy_loss = (squared_excess(mean) - self.critics(observation, action.clamp(-1, 1)).amin(0)).mean()
             self.critics.requires_grad_(True)
         return {"critics": error + config.conservative_coef * penalty, "policy": policy_loss}
 

@@ -96,6 +96,11 @@ def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: flo
     return reward + gamma * torch.where(terminated, 0.0, next_value)
 
 
+def squared_excess(action: Tensor) -> Tensor:
+    """Return the squared distance [B] of actions [B, A] from [-1, 1], where critics have no gradient."""
+    return (action - action.clamp(-1, 1)).square().sum(-1)
+
+
 @torch.no_grad()
 def update_target(target: nn.Module, source: nn.Module, rate: float) -> None:
     """Move the weights of a target network towards those of its source, by the share `rate`."""
