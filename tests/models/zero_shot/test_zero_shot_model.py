@@ -175,7 +175,7 @@ def test_other_encoder_weights_are_refused(model, tmp_path):
 
 
 def replace_digest(encoder):
-    other = encoder.with_graph(encoder._run)
+    other = encoder.with_graph(b"", encoder._run)
     other.weights_sha256 = "0" * 64
     return other
 
