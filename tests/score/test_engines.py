@@ -124,9 +124,12 @@ def test_own_ray_instance_is_local_sends_no_usage_statistics_and_is_stopped(
     assert not ray.is_initialized(), "it is not started again"
 
 
-def test_killed_worker_is_reported(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"killed by signal 9.*resume=true and fewer workers"):
-        run_score(kill_worker, net, data, tmp_path, num_workers=2)
+@pytest.mark.parametrize(("engine", "reason"), [("local", "killed by signal 9"), ("ray", "a Ray actor ended")])
+def test_killed_worker_is_reported(
+    data: LeRobotDataset, net: Path, tmp_path: Path, engine: str, reason: str
+) -> None:
+    with pytest.raises(UserError, match=rf"(?s){reason}.*resume=true.*fewer workers"):
+        run_score(kill_worker, net, data, tmp_path, engine=engine, num_workers=2)
 
 
 def test_invalid_settings_are_rejected(

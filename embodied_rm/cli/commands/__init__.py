@@ -16,6 +16,7 @@ COMMAND_MODULES = {
     "collect": "embodied_rm.tabletop.collect_episodes",
     "compare": "embodied_rm.experiments.compare_rules",
     "demo": "embodied_rm.experiments.demo_loop",
+    "dpo": "embodied_rm.tabletop.dpo_policy",
     "evaluate": "embodied_rm.experiments.evaluate_model",
     "offline": "embodied_rm.tabletop.offline_policy",
     "play": "embodied_rm.tabletop.play_episodes",

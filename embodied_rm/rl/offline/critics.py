@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from embodied_rm.rl.learner.ensemble_mlp import EnsembleMLP
 from embodied_rm.rl.learner.policy import ObservationNormalizer
-
-
-class EnsembleLinear(nn.Module):
-    """A linear layer of each of E members: [E, B, in] -> [E, B, out]."""
-
-    def __init__(self, num_members: int, fan_in: int, fan_out: int) -> None:
-        super().__init__()
-        bound = 1 / math.sqrt(fan_in)
-        self.weight = nn.Parameter(torch.empty(num_members, fan_in, fan_out).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(num_members, 1, fan_out).uniform_(-bound, bound))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, inputs, self.weight)
-
-
-class EnsembleMLP(nn.Module):
-    """E networks of one shape with layer normalization: [B, in] -> [E, B].
-
-    The normalization keeps values of unseen actions finite (Ball et al., arXiv 2302.02948, "RLPD").
-    """
-
-    def __init__(self, num_members: int, num_inputs: int, hidden: Sequence[int]) -> None:
-        super().__init__()
-        self.num_members = num_members
-        sizes = [num_inputs, *hidden, 1]
-        self.layers = nn.ModuleList(EnsembleLinear(num_members, fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        x = inputs.expand(self.num_members, *inputs.shape)
-        for layer in self.layers[:-1]:
-            x = layer(x)
-            x = functional.relu(functional.layer_norm(x, x.shape[-1:]))
-        values: Tensor = self.layers[-1](x).squeeze(-1)
-        return values
 
 
 class QEnsemble(nn.Module):
@@ -56,8 +20,7 @@ class QEnsemble(nn.Module):
         self.mlp = EnsembleMLP(members, size + action_dim, hidden)
 
     def forward(self, normalized_obs: Tensor, action: Tensor) -> Tensor:
-        values: Tensor = self.mlp(torch.cat([normalized_obs, action], dim=-1))
-        return values
+        return self.mlp.values(torch.cat([normalized_obs, action], dim=-1))
 
 
 class StateValue(nn.Module):
@@ -68,8 +31,7 @@ class StateValue(nn.Module):
         self.mlp = EnsembleMLP(1, len(normalizer.mean) + normalizer.length_dims, hidden)
 
     def forward(self, normalized_obs: Tensor) -> Tensor:
-        values: Tensor = self.mlp(normalized_obs)[0]
-        return values
+        return self.mlp.values(normalized_obs)[0]
 
 
 def expectile_loss(error: Tensor, expectile: float) -> Tensor:

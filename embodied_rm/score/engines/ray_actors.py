@@ -1,11 +1,9 @@
-"""Scoring by Ray actors: `ray.data` distributes shards over a pool of actors, and each actor writes its own shards."""
+"""Scoring by a pool of Ray actors; each writes its own shards."""
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
@@ -14,6 +12,9 @@ from embodied_rm.score.job import ScoreJob, score_in_process
 from embodied_rm.score.shards import Shard
 from embodied_rm.threads import count_cores
 
+RETRIES = {"max_restarts": 1, "max_task_retries": 1}
+"""An actor that is lost, as with its machine, starts again once, and scores its shard again."""
+
 
 def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     """Score shards, and yield each after it is stored, in any order; `UserError` if Ray or an actor fails.
@@ -21,23 +22,31 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     Run folder and data must have the same paths on every machine.
     """
     shard_by_number = {shard.number: shard for shard in shards}
-    rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
+    num_actors = min(job.config.num_workers, len(shards))
     with connect_ray("engine=ray", job.config.ray_address, max(count_cores(), job.config.num_workers)) as ray:
-        import ray.data
+        from ray.util import ActorPool
 
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False
         resources = actor_resources(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
-        results = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-            ScoringActor,
-            fn_constructor_args=(job, Path.cwd(), int(resources["num_cpus"])),
-            compute=ray.data.ActorPoolStrategy(size=min(job.config.num_workers, len(rows))),
-            **resources,
-        )
-        for result in results.iter_rows():
-            if result["error"]:
-                raise UserError(result["error"])
-            yield shard_by_number[result["number"]]
+        actor_class = ray.remote(**resources, **RETRIES)(ScoringActor)
+        actors = [actor_class.remote(job, Path.cwd(), int(resources["num_cpus"])) for _ in range(num_actors)]
+        try:
+            for number, error in ActorPool(actors).map_unordered(lambda actor, s: actor.score.remote(s), shards):
+                if error:
+                    raise UserError(error)
+                yield shard_by_number[number]
+        except ray.exceptions.RayActorError as error:
+            raise UserError(
+                f"a Ray actor ended ({first_line(error)}). Finished episodes are kept: continue with resume=true, and "
+                "fewer workers if memory was short"
+            ) from None
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message."""
+    return str(error).strip().partition("\n")[0]
 
 
 class ScoringActor:
@@ -50,15 +59,14 @@ class ScoringActor:
         self._job, self._working_dir, self._num_cpus = job, working_dir, num_cpus
         self._model_loaded = False
 
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def score(self, shard: Shard) -> tuple[int, str]:
         """Score a shard. Returns its number, and the message of a `UserError`, empty if there is none."""
-        shard = Shard(number=int(row["number"]), rows=tuple(map(int, row["rows"])))
         try:
             self._load_model()
             list(score_in_process(self._job, [shard], NullReporter(), self._num_cpus))
         except UserError as error:
-            return {"number": shard.number, "error": str(error)}
-        return {"number": shard.number, "error": ""}
+            return shard.number, str(error)
+        return shard.number, ""
 
     def _load_model(self) -> None:
         if self._model_loaded:

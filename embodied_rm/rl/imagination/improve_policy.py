@@ -1,0 +1,81 @@
+"""A policy that is improved in a world model of recordings: pairs of imagined chunks, then preference optimization."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+
+from embodied_rm.errors import DataError
+from embodied_rm.rl.imagination.chunks import ChunkPairs, best_and_worst, imagine_chunks, rate_chunks
+from embodied_rm.rl.imagination.dpo import DPOConfig, DPOStats, optimize_preferences
+from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, WindowSampler
+from embodied_rm.rl.imagination.world_model import WorldModel
+from embodied_rm.rl.learner.demo_pairs import DemoPairs
+from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.run_folder import Reporter
+
+
+def imagined_pairs(
+    model: WorldModel,
+    policy: GaussianPolicy,
+    demonstrations: Sequence[LatentEpisode],
+    horizon: int,
+    config: DPOConfig,
+) -> ChunkPairs:
+    """Return the best and the worst of `num_chunks` chunks of the policy at every state of the demonstrations.
+
+    Raises:
+        DataError: No demonstration has as many transitions as the horizon.
+    """
+    sampler = WindowSampler(demonstrations, horizon)
+    windows = sampler.windows(sampler.starts)
+    shape = (len(sampler.starts), config.num_chunks, horizon, windows.action.shape[-1])
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(config.seed))
+    chunks = imagine_chunks(model, policy, windows.observation[:, 0], windows.embedding[:, 0], noise)
+    reward = rate_chunks(
+        chunks,
+        windows,
+        progress_weight=config.progress_weight,
+        deviation_weight=config.deviation_weight,
+        pessimism=config.pessimism,
+    )
+    return best_and_worst(chunks.observation, chunks.action, reward)
+
+
+def improve_policy(
+    policy: GaussianPolicy,
+    model: WorldModel,
+    demonstrations: Sequence[LatentEpisode],
+    horizon: int,
+    config: DPOConfig,
+    reporter: Reporter,
+) -> tuple[GaussianPolicy, DPOStats]:
+    """Return a policy that prefers the chunks that a world model rates best, and statistics of its training.
+
+    Args:
+        policy: The cloned policy; it does not change.
+        model: World model of all recordings.
+        demonstrations: Recorded successes: where chunks start, and what is imitated beside.
+        horizon: Actions of a chunk.
+        config: Settings.
+        reporter: Output for the user.
+
+    Raises:
+        DataError: There are no demonstrations, or they are shorter than a chunk.
+        UserError: All chunks are equally good, or the loss is not finite.
+    """
+    if not demonstrations:
+        raise DataError("there is no recorded success: chunks start where a demonstration was")
+    improved = copy.deepcopy(policy)
+    pairs = imagined_pairs(model, policy, demonstrations, horizon, config)
+    stats = optimize_preferences(improved, pairs, make_imitated(demonstrations), config, reporter)
+    return improved, stats
+
+
+def make_imitated(demonstrations: Sequence[LatentEpisode]) -> DemoPairs:
+    """Return the observations and actions of demonstrations, each with the weight 1."""
+    observation = torch.cat([episode.observation for episode in demonstrations])
+    action = torch.cat([episode.action for episode in demonstrations])
+    return DemoPairs(observation=observation, action=action, weight=torch.ones(len(observation)))

@@ -1,0 +1,119 @@
+"""`embodied-rm dpo`: a cloned policy that is improved in a world model of recordings, without an environment step."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.dataset_path import resolve_dataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_reward_model
+from embodied_rm.rl.imagination.dpo import DPOConfig
+from embodied_rm.rl.imagination.improve_policy import improve_policy
+from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, make_latent_episodes
+from embodied_rm.rl.imagination.train_world_model import prediction_error, split_episodes, train_world_model
+from embodied_rm.rl.imagination.world_model import WorldModel, load_world_model, save_world_model
+from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy, save_policy
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
+from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
+from embodied_rm.types import Episode
+from embodied_sim.registry import make_task
+
+WORLD_MODEL_DIR = "world_model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPOCommand(DPOConfig, WorldModelConfig):
+    """Config of `dpo`."""
+
+    task: str
+    policy: Path
+    data: Path
+    checkpoint: Path | None = None
+    eval_episodes: int = 200
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        WorldModelConfig.__post_init__(self)
+
+
+def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Improve a policy and evaluate it; write world model, policy and metrics into the run folder."""
+    task = make_task(config.task).name
+    policy = load_state_policy(config.policy)
+    source = LeRobotDataset(resolve_dataset(config.data))
+    rows = demonstration_rows(source, task, failures=True)
+    net = load_progress_net(resolve_reward_model(config.checkpoint))
+    episodes, seed = config.eval_episodes, config.seed
+    evaluate = make_evaluator(
+        config.task, config.env, episodes=episodes, seed=seed, obs_mode="state", encoder_model=None
+    )
+    reporter.table(
+        "dpo",
+        {
+            "task": task,
+            "episodes": f"{len(rows)}, {sum(source.meta[row].success is True for row in rows)} of them successes",
+            "world model": f"{config.num_members} members, {config.world_model_steps} steps",
+            "chunks": f"{config.num_chunks} per state, of {config.horizon} actions",
+            "evaluated over": f"{episodes} episodes",
+        },
+    )
+    recordings = encode_recordings(net, read_episodes(source, rows, net, reporter), reporter)
+    check_sizes(policy, recordings)
+    train, validation = split_episodes(recordings, config, seed)
+    model = open_world_model(train, to_base_config(config, WorldModelConfig), seed, run, reporter)
+    error = prediction_error(model, validation, config.horizon)
+    demonstrations = [episode for episode in recordings if episode.is_demonstration]
+    improved, stats = improve_policy(
+        policy, model, demonstrations, config.horizon, to_base_config(config, DPOConfig), reporter
+    )
+    save_policy(run.path / POLICY_DIR, improved, task=task)
+    eval_result = evaluate(improved)
+    reporter.table("improved", {**asdict(stats), **eval_result.as_dict()})
+    metrics = {"dpo": asdict(stats), "world_model": asdict(error), "dpo_success": eval_result.as_dict()}
+    run.write_json("metrics.json", metrics)
+
+
+def load_state_policy(folder: Path) -> GaussianPolicy:
+    """Load a policy. Raises `UserError` if it observes images: a world model predicts what it observes."""
+    policy = load_policy(resolve_checkpoint(folder, POLICY_DIR))
+    if policy.spec.obs_mode != "state":
+        raise UserError(f"{folder}: its policy has obs_mode={policy.spec.obs_mode}; dpo needs obs_mode=state")
+    return policy
+
+
+def encode_recordings(net: ProgressNet, episodes: Sequence[Episode], reporter: Reporter) -> list[LatentEpisode]:
+    """Return episodes with the embeddings and the progress of a reward model."""
+    embeddings = [net.embed_episode(episode) for episode in reporter.track(episodes, "encode recordings")]
+    return make_latent_episodes(episodes, embeddings, [output.progress for output in score_episodes(net, episodes)])
+
+
+def check_sizes(policy: GaussianPolicy, recordings: Sequence[LatentEpisode]) -> None:
+    """Raise `DataError` if the policy has other observations or actions than the recordings."""
+    for episode in recordings:
+        recorded = {"observations": episode.observation.shape[1], "actions": episode.action.shape[1]}
+        expected = {"observations": policy.spec.obs_dim, "actions": policy.spec.action_dim}
+        for name, size in recorded.items():
+            if size != expected[name]:
+                raise DataError(f"the recorded {name} have size {size}, those of the policy {expected[name]}")
+
+
+def open_world_model(
+    episodes: Sequence[LatentEpisode], config: WorldModelConfig, seed: int, run: RunFolder, reporter: Reporter
+) -> WorldModel:
+    """Return the world model of a run folder, trained on the episodes unless it is there."""
+    folder = run.path / WORLD_MODEL_DIR
+    if not (folder / MANIFEST_NAME).exists():
+        save_world_model(folder, train_world_model(episodes, config, seed, reporter))
+    return load_world_model(folder)
+
+
+COMMAND = Command(resumable=True, schema=DPOCommand, main=main)
