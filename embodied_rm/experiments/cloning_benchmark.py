@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.errors import check_minimum
+from embodied_rm.experiments.mixed_recordings import check_half_failures, mixed_demonstrations
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
@@ -76,22 +77,6 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
     if config.results_page is not None:
         text = markdown_section(config, rates, config.results_page)
         write_section(config.results_page, "bench cloning", text, title="Reward rules")
-
-
-def check_half_failures(num_demonstrations: int) -> None:
-    """Raise `UserError` unless half of the demonstrations can be failures."""
-    if num_demonstrations < 2 or num_demonstrations % 2:
-        raise UserError(
-            f"num_demonstrations must be even and >= 2, got {num_demonstrations}: half of them are failures"
-        )
-
-
-def mixed_demonstrations(task: str, num_demonstrations: int, seed: int) -> collect_episodes.CollectConfig:
-    """Return how demonstrations are recorded of which half are failures."""
-    half = num_demonstrations // 2
-    return collect_episodes.CollectConfig(
-        tasks=(task,), num_successes=half, num_failures=half, action_noise=0.1, speed_range=(1.0, 1.0), seed=seed
-    )
 
 
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:

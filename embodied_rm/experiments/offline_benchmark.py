@@ -13,7 +13,7 @@ from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.experiments.cloning_benchmark import check_half_failures, mixed_demonstrations
+from embodied_rm.experiments.mixed_recordings import NUM_BEHAVIOR_DEMONSTRATIONS, check_half_failures, record_mixed
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
@@ -26,7 +26,7 @@ from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score.compare_clips import compare_clips
 from embodied_rm.score.ranked_factors import PROGRESS_ALONE, RecordedFacts, ranked_comparer
-from embodied_rm.tabletop import clone_policy, collect_episodes, offline_policy
+from embodied_rm.tabletop import clone_policy, offline_policy
 from embodied_rm.training import TrainConfig, train
 from embodied_rm.types import Episode
 from embodied_sim.registry import make_task
@@ -42,7 +42,6 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 }
 """Method of offline learning -> its settings."""
 METHODS = (BC, RA_BC, *RULES)
-NUM_BEHAVIOR_DEMONSTRATIONS = 5  # demonstrations of the policy whose noisy rollouts are recorded
 FIRST_SEED = 1  # settings were chosen on recordings of seed 0
 
 
@@ -120,7 +119,7 @@ def main(config: BenchOfflineConfig, run: RunFolder, reporter: Reporter) -> None
 
 def measure_cell(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> dict[str, float]:
     """Record, unless that is finished already, and learn one policy."""
-    data = record_mixed(cell, config, pipeline)
+    data = record_mixed(cell.task, cell.seed, cell.folder, config, pipeline)
     common: dict[str, Any] = {"task": cell.task, "data": data, "eval_episodes": config.eval_episodes, "seed": cell.seed}
     if cell.method in (BC, RA_BC):
         all_episodes = len(LeRobotDataset(resolve_dataset(data)).meta)
@@ -141,25 +140,6 @@ def measure_cell(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> 
     command = offline_policy.COMMAND
     metrics = pipeline.run_command("offline", cell.name, command, offline_policy.OfflineCommand(**settings))
     return {"success": metrics["offline_success"]["rate"]}
-
-
-def record_mixed(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> Path:
-    """Record demonstrations, half of them failures, and noisy rollouts of a policy of a few of them; return the run."""
-    demonstrations = mixed_demonstrations(cell.task, config.num_demonstrations, cell.seed)
-    folder = pipeline.run.path / cell.folder
-    pipeline.run_command("collect", f"{cell.folder}/demonstrations", collect_episodes.COMMAND, demonstrations)
-    behavior = clone_policy.CloneCommand(
-        task=cell.task,
-        data=folder / "demonstrations",
-        num_demonstrations=min(NUM_BEHAVIOR_DEMONSTRATIONS, demonstrations.num_successes),
-        eval_episodes=1,
-        seed=cell.seed,
-    )
-    pipeline.run_command("clone", f"{cell.folder}/behavior", clone_policy.COMMAND, behavior)
-    rollouts: dict[str, Any] = {"policies": (str(folder / "behavior"),), "rollouts_per_policy": config.num_rollouts}
-    mixed = replace(demonstrations, **rollouts)
-    pipeline.run_command("collect", f"{cell.folder}/mixed", collect_episodes.COMMAND, mixed)
-    return folder / "mixed"
 
 
 def train_compared(cell: Cell, config: BenchOfflineConfig, data: Path, pipeline: Pipeline) -> Path:

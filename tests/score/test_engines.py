@@ -125,9 +125,7 @@ def test_own_ray_instance_is_local_sends_no_usage_statistics_and_is_stopped(
 
 
 @pytest.mark.parametrize(("engine", "reason"), [("local", "killed by signal 9"), ("ray", "a Ray actor ended")])
-def test_killed_worker_is_reported(
-    data: LeRobotDataset, net: Path, tmp_path: Path, engine: str, reason: str
-) -> None:
+def test_killed_worker_is_reported(data: LeRobotDataset, net: Path, tmp_path: Path, engine: str, reason: str) -> None:
     with pytest.raises(UserError, match=rf"(?s){reason}.*resume=true.*fewer workers"):
         run_score(kill_worker, net, data, tmp_path, engine=engine, num_workers=2)
 

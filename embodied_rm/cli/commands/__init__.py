@@ -2,6 +2,7 @@
 
 COMMAND_MODULES = {
     "bench_cloning": "embodied_rm.experiments.cloning_benchmark",
+    "bench_dpo": "embodied_rm.experiments.imagination_benchmark",
     "bench_experts": "embodied_rm.experiments.expert_benchmark",
     "bench_fusion": "embodied_rm.experiments.fusion_benchmark",
     "bench_labels": "embodied_rm.experiments.label_benchmark",

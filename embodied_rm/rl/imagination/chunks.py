@@ -86,7 +86,7 @@ def standardize(reward: Tensor) -> Tensor:
 
 
 def best_and_worst(observation: Tensor, action: Tensor, reward: Tensor) -> ChunkPairs:
-    """Return the chunks with the largest and the smallest reward [S, N] of each state; those that are equal are left out.
+    """Return the chunks with the largest and the smallest reward of each state, unless all of them are equal.
 
     Args:
         observation: float32 [S, N, H, D].

@@ -1,7 +1,8 @@
 """Direct preference optimization of a policy from pairs of chunks, beside imitation of demonstrations.
 
 Sources: Rafailov et al., arXiv 2305.18290, equation 7, and for the imitation beside it Pang et al., arXiv 2404.19733:
-without it the likelihood of preferred actions falls as well. The log probability of a chunk is the sum over its actions.
+without it the likelihood of preferred actions falls as well. The log probability of a chunk is the sum over its
+actions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NUM_LAST_STEPS = 20  # steps at the end over which statistics are averaged
 class DPOConfig:
     """Direct preference optimization with rewards of a world model."""
 
-    num_chunks: int = 8  # chunks per state, of which the best and the worst are compared
+    num_chunks: int = 8  # chunks of a group, of which the best and the worst are compared
+    groups_per_state: int = 4  # groups of chunks per recorded state, each of which gives one pair
     progress_weight: float = 1.0  # weight of the progress that the world model predicts after a chunk
     deviation_weight: float = 0.0  # weight of the closeness of a chunk to the demonstrated actions
     pessimism: float = 1.0  # standard deviations over the world models that are subtracted from the progress
@@ -40,7 +42,7 @@ class DPOConfig:
 
     def __post_init__(self) -> None:
         check_minimum(self, 2, "num_chunks")
-        check_minimum(self, 1, "steps", "batch_size")
+        check_minimum(self, 1, "groups_per_state", "steps", "batch_size")
         check_minimum(self, 0, "progress_weight", "deviation_weight", "pessimism", "imitation_coef")
         if not (self.progress_weight or self.deviation_weight):
             raise UserError("progress_weight and deviation_weight are 0: no chunk is better than another")

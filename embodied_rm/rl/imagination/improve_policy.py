@@ -24,14 +24,14 @@ def imagined_pairs(
     horizon: int,
     config: DPOConfig,
 ) -> ChunkPairs:
-    """Return the best and the worst of `num_chunks` chunks of the policy at every state of the demonstrations.
+    """Return the best and the worst chunk of every group of chunks of the policy, at all states of the demonstrations.
 
     Raises:
         DataError: No demonstration has as many transitions as the horizon.
     """
     sampler = WindowSampler(demonstrations, horizon)
-    windows = sampler.windows(sampler.starts)
-    shape = (len(sampler.starts), config.num_chunks, horizon, windows.action.shape[-1])
+    windows = sampler.windows(sampler.starts.repeat(config.groups_per_state))
+    shape = (len(windows.progress), config.num_chunks, horizon, windows.action.shape[-1])
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(config.seed))
     chunks = imagine_chunks(model, policy, windows.observation[:, 0], windows.embedding[:, 0], noise)
     reward = rate_chunks(

@@ -86,10 +86,10 @@ def train_world_model(
         UserError: The loss is not finite.
     """
     first = episodes[0]
-    sizes = [column.shape[1] for column in (first.observation, first.action, first.embedding)]
+    obs_dim, action_dim, embedding_dim = (c.shape[1] for c in (first.observation, first.action, first.embedding))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = WorldModel(*sizes, config.world_model_hidden_sizes, config.num_members)
+        model = WorldModel(obs_dim, action_dim, embedding_dim, config.world_model_hidden_sizes, config.num_members)
     model.fit_normalizers(episodes)
     sampler, generator = WindowSampler(episodes, config.horizon), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.world_model_learning_rate, fused=True)

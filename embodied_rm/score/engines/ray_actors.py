@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
@@ -30,7 +31,8 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
         actor_class = ray.remote(**resources, **RETRIES)(ScoringActor)
         actors = [actor_class.remote(job, Path.cwd(), int(resources["num_cpus"])) for _ in range(num_actors)]
         try:
-            for number, error in ActorPool(actors).map_unordered(lambda actor, s: actor.score.remote(s), shards):
+            pool: Any = ActorPool(actors)
+            for number, error in pool.map_unordered(lambda actor, shard: actor.score.remote(shard), shards):
                 if error:
                     raise UserError(error)
                 yield shard_by_number[number]

@@ -1,0 +1,69 @@
+"""Recordings of mixed quality: demonstrations, half of them failures, and noisy rollouts of a policy."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from embodied_rm.errors import UserError
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.tabletop import clone_policy, collect_episodes
+
+NUM_BEHAVIOR_DEMONSTRATIONS = 5  # demonstrations of the policy whose noisy rollouts are recorded
+
+
+class MixedSizes(Protocol):
+    """Numbers of recorded episodes."""
+
+    @property
+    def num_demonstrations(self) -> int:
+        """Demonstrations; half of them are failures."""
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rollouts with exploration noise."""
+
+
+def check_half_failures(num_demonstrations: int) -> None:
+    """Raise `UserError` unless half of the demonstrations can be failures."""
+    if num_demonstrations < 2 or num_demonstrations % 2:
+        raise UserError(
+            f"num_demonstrations must be even and >= 2, got {num_demonstrations}: half of them are failures"
+        )
+
+
+def mixed_demonstrations(task: str, num_demonstrations: int, seed: int) -> collect_episodes.CollectConfig:
+    """Return how demonstrations are recorded of which half are failures."""
+    half = num_demonstrations // 2
+    return collect_episodes.CollectConfig(
+        tasks=(task,), num_successes=half, num_failures=half, action_noise=0.1, speed_range=(1.0, 1.0), seed=seed
+    )
+
+
+def record_mixed(task: str, seed: int, folder: str, sizes: MixedSizes, pipeline: Pipeline) -> Path:
+    """Record demonstrations, half of them failures, and noisy rollouts of a policy of a few of them.
+
+    Args:
+        task: The task.
+        seed: Of all recordings and of the policy.
+        folder: Where to record, in the run folder of the pipeline; what is finished there is kept.
+        sizes: Numbers of episodes.
+        pipeline: Runs the commands.
+
+    Returns:
+        The run folder of the recordings.
+    """
+    demonstrations = mixed_demonstrations(task, sizes.num_demonstrations, seed)
+    path = pipeline.run.path / folder
+    pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, demonstrations)
+    behavior = clone_policy.CloneCommand(
+        task=task,
+        data=path / "demonstrations",
+        num_demonstrations=min(NUM_BEHAVIOR_DEMONSTRATIONS, demonstrations.num_successes),
+        eval_episodes=1,
+        seed=seed,
+    )
+    pipeline.run_command("clone", f"{folder}/behavior", clone_policy.COMMAND, behavior)
+    rollouts: dict[str, Any] = {"policies": (str(path / "behavior"),), "rollouts_per_policy": sizes.num_rollouts}
+    mixed = replace(demonstrations, **rollouts)
+    pipeline.run_command("collect", f"{folder}/mixed", collect_episodes.COMMAND, mixed)
+    return path / "mixed"
