@@ -43,7 +43,7 @@ from embodied_sim.registry import make_task
 REWARDS: Mapping[str, Mapping[str, Any]] = {
     "progress": {"progress_weight": 1.0, "deviation_weight": 0.0},
     "deviation": {"progress_weight": 0.0, "deviation_weight": 1.0},
-    "both": {"progress_weight": 1.0, "deviation_weight": 0.3},
+    "both": {"progress_weight": 1.0, "deviation_weight": 0.15},
 }
 """Reward of imagined chunks -> its weights."""
 METHODS = (CLONE, *REWARDS, TRUE_PROGRESS)

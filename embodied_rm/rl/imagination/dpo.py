@@ -31,7 +31,7 @@ class DPOConfig:
     num_chunks: int = 8  # chunks of a group, of which the best and the worst are compared
     groups_per_state: int = 4  # groups of chunks per recorded state, each of which gives one pair
     progress_weight: float = 1.0  # weight of the progress that the world model predicts after a chunk
-    deviation_weight: float = 0.0  # weight of the closeness of a chunk to the demonstrated actions
+    deviation_weight: float = 0.15  # weight of the closeness of a chunk to the demonstrated actions
     pessimism: float = 1.0  # standard deviations over the world models that are subtracted from the progress
     beta: float = 1.0  # how strongly the policy is kept near the cloned one
     imitation_coef: float = 1.0  # weight of the log probability of demonstrated actions
