@@ -52,6 +52,10 @@ class Transitions:
     """[..., D]: embedding of the state after the step by the reward model."""
     contribution: FloatArray | None = None
     """Share of the episode's success that is attributed to the step."""
+    preference_reward: FloatArray | None = None
+    """Reward of the step that a policy implies which was trained on pairs of better and worse episodes."""
+    outcome_reward: FloatArray | None = None
+    """Reward of the step that a policy implies which was trained on the outcomes of episodes."""
     diverged: BoolArray | None = None
     """Whether the simulation diverged in the step, which ended the episode; None: nowhere."""
 

@@ -145,3 +145,24 @@ def redistributed(transitions: Transitions, params: RewardParams) -> FloatArray:
     """
     assert transitions.contribution is not None
     return params.scale * transitions.contribution
+
+
+@register_reward_rule("implicit_preference", needs_full_rollout=True, required_input="preference_reward")
+def implicit_preference(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale beta log(phi / pi), phi trained on pairs of better and worse episodes. Arrays [T, N].
+
+    `embodied_rm.rl.credit.implicit_reward` trains phi. Source: OPRL (online process reward learning). Its two levels of
+    advantages, each normalized, are one sum here.
+    """
+    assert transitions.preference_reward is not None
+    return transitions.task_reward + params.scale * transitions.preference_reward
+
+
+@register_reward_rule("implicit_outcome", needs_full_rollout=True, required_input="outcome_reward")
+def implicit_outcome(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale beta log(phi / pi), phi trained on the outcomes of episodes. Arrays [T, N].
+
+    `embodied_rm.rl.credit.implicit_reward` trains phi. Source: PRIME (process reinforcement through implicit rewards).
+    """
+    assert transitions.outcome_reward is not None
+    return transitions.task_reward + params.scale * transitions.outcome_reward

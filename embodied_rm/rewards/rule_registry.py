@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-RuleInput = Literal["max_episode_steps", "embedding", "contribution", "reference_rewards", "auxiliary_weight"]
+RuleInput = Literal[
+    "max_episode_steps",
+    "embedding",
+    "contribution",
+    "reference_rewards",
+    "auxiliary_weight",
+    "preference_reward",
+    "outcome_reward",
+]
 """An input that not every step has: a column of `Transitions` or a field of `RewardParams`."""
 RewardFn = Callable[[Transitions, RewardParams], FloatArray]
 """(transitions, params) -> rewards: [N] of a step, or [T, N] of a rollout."""

@@ -63,7 +63,7 @@ class _TimedRun:
         self._env, self._config = env, config
         self._observation: npt.NDArray[np.floating] = env.reset(seed=config.seed)[0]
         self._learner = make_learner(copy.deepcopy(policy), config, env.critic_obs_dim)
-        self._rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, config.seed)
+        self._rollout_rewards = RolloutRewards(env.rule, env.params, policy, env.critic_obs_dim, config.seed)
 
     def iterate(self) -> Mapping[str, float]:
         """Run one iteration, after the critic warm-up, and return the seconds of its phases."""

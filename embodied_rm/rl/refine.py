@@ -109,7 +109,7 @@ def refine(
         learner: Learner = make_rlpd(policy, config, reward_env, options.recorded)
     else:
         learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
-    rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
+    rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
     full_episodes_from = rollouts_until_full_episodes(getattr(env, "max_episode_steps", 1), config.rollout_steps)

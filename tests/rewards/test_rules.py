@@ -34,6 +34,8 @@ def video(phi, *, success=None, is_success: bool = False, timed_out: bool = Fals
         success_prob=np.zeros((steps, 1)) if success is None else np.asarray(success, float)[:, None],
         embedding=phi[1:, :, None] * [1.0, 2.0],
         contribution=np.diff(phi, axis=0) / 4,
+        preference_reward=np.abs(np.diff(phi, axis=0)) / 4,
+        outcome_reward=np.abs(np.diff(phi, axis=0)) / 2,
     )
 
 
@@ -55,6 +57,8 @@ def test_known_rewards_of_a_success():
     assert rewards_of("dense", steps) == rewards_of("shaped", steps)
     assert rewards_of("blended", steps) == [0.05, 0.025, 1.1]
     assert rewards_of("redistributed", steps) == [0.25, -0.125, 0.375]
+    assert rewards_of("implicit_preference", steps) == [0.25, 0.125, 1.375]
+    assert rewards_of("implicit_outcome", steps) == [0.5, 0.25, 1.75]
     assert rewards_of("self_reference", steps) == rewards_of("trajectory_reference", steps) == [0, 0, 2]
     better = [1 / (1 + np.exp(-10 * (1 - r))) for r in (0.3, 0.8)]
     assert rewards_of("sigmoid_reference", steps) == [0, 0, round(float(np.mean(2 * np.array(better))), 6)]
@@ -261,6 +265,8 @@ LATE_SUCCESS_PROGRESS = {
     "gated": [0, 1, 1, 1, 1],
     "min_form": [0, 0.25, 0.5, 0.75, 1],
     "redistributed": [0, 1, 1, 1, 1],
+    "implicit_preference": [0, 1, 0, 1, 1],
+    "implicit_outcome": [0, 1, 0, 1, 1],
 }
 """Rule -> progress of a success in four steps that has a higher return than one in three steps."""
 

@@ -259,7 +259,14 @@ def start_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, i
             return batch(buffer, *args, **kwargs)
 
         monkeypatch.setattr(RolloutBuffer, "make_batch", record)
-        return Loop(env, learner, RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0), config, first, buffers)
+        return Loop(
+            env,
+            learner,
+            RolloutRewards(env.rule, env.params, learner.policy, env.critic_obs_dim, 0),
+            config,
+            first,
+            buffers,
+        )
 
     return begin
 
@@ -276,8 +283,8 @@ def make_config(rule: str, score_every: int) -> RewardConfig:
     )
 
 
-def test_formulas_cover_all_rules_but_dense_and_redistributed() -> None:
-    assert RULES.keys() - FORMULAS.keys() == {"dense", "redistributed"}
+def test_formulas_cover_all_rules_but_dense_and_those_of_trained_networks() -> None:
+    assert RULES.keys() - FORMULAS.keys() == {"dense", "redistributed", "implicit_preference", "implicit_outcome"}
 
 
 @pytest.mark.parametrize(("rule", "score_every"), list(product(FORMULAS, [1, 3])))

@@ -76,7 +76,9 @@ def train_once(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
     reward_env = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
     observation, _ = reward_env.reset(seed=0)
     learner = make_learner(GaussianPolicy(spec).to(device), config, reward_env.critic_obs_dim)
-    rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
+    rollout_rewards = RolloutRewards(
+        reward_env.rule, reward_env.params, learner.policy, reward_env.critic_obs_dim, config.seed
+    )
     _, row = run_iteration(reward_env, learner, rollout_rewards, observation, 0, config)
     row.pop("seconds")
     return row, torch.cat([p.detach().flatten() for p in learner.policy.parameters()])

@@ -100,7 +100,7 @@ def test_critic_observes_the_full_state() -> None:
     learner = make_learner(policy, config, env.critic_obs_dim)
     state_dim = env.env.env.single_observation_space.shape[0]
     assert learner.critic.normalizer.mean.shape == (state_dim,) != learner.policy.normalizer.mean.shape
-    rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0)
+    rollout_rewards = RolloutRewards(env.rule, env.params, policy, env.critic_obs_dim, 0)
     _, row = run_iteration(env, learner, rollout_rewards, observation, 0, config)
     assert np.isfinite(row["critic_loss"]) and not torch.equal(learner.critic.normalizer.mean, torch.zeros(state_dim))
     env.close()

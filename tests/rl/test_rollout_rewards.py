@@ -15,8 +15,9 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES, find_rule
 from embodied_rm.rewards.transitions import RewardParams, Transitions
-from embodied_rm.rl.credit.attribution import ContributionEstimator, find_complete_episodes
+from embodied_rm.rl.credit.attribution import ContributionEstimator
 from embodied_rm.rl.credit.auxiliary_weight import MAX_AUXILIARY_WEIGHT, update_auxiliary_weight
+from embodied_rm.rl.credit.episode_memory import find_complete_episodes
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
 from embodied_rm.rl.iteration import make_learner, run_iteration
@@ -92,7 +93,7 @@ def test_a_policy_learns_with_every_rule(rule: str, score_every: int) -> None:
     torch.manual_seed(0)
     observation, _ = env.reset(seed=0)
     learner = make_learner(GaussianPolicy(SPEC), config, env.critic_obs_dim)
-    rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, seed=0)
+    rollout_rewards = RolloutRewards(env.rule, env.params, learner.policy, env.critic_obs_dim, seed=0)
     before = learner.policy.mlp[0].weight.clone()
     for iteration in range(1, 3):
         observation, row = run_iteration(env, learner, rollout_rewards, observation, iteration + 2, config)
@@ -151,7 +152,7 @@ def test_missing_rule_inputs_raise() -> None:
     endless.__class__ = type("Endless", (PointReachEnv,), {"max_episode_steps": property()})
     with pytest.raises(UserError, match="lacks max_episode_steps"):
         make_reward_env(endless, ImageModel(), RewardConfig(rule="negative_time"), 0.9)
-    short = RolloutRewards(find_rule("sigmoid_reference"), RewardParams(gamma=0.9), 2, seed=0)
+    short = RolloutRewards(find_rule("sigmoid_reference"), RewardParams(gamma=0.9), GaussianPolicy(SPEC), 2, seed=0)
     with pytest.raises(UserError, match="rollout_steps=3"):
         short.compute_rewards(rollout(3)[0], GaussianPolicy(SPEC))
 
@@ -231,7 +232,14 @@ def test_terminal_rules_do_not_bootstrap_at_time_limits(rule: str, bootstraps: b
     torch.nn.init.zeros_(last.weight), torch.nn.init.constant_(last.bias, 100.0)
     batches: list[PPOBatch] = []
     learner.update = lambda batch, **_: batches.append(batch) or PPO.update(learner, batch, train_actor=False)
-    run_iteration(env, learner, RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0), observation, 0, config)
+    run_iteration(
+        env,
+        learner,
+        RolloutRewards(env.rule, env.params, learner.policy, env.critic_obs_dim, 0),
+        observation,
+        0,
+        config,
+    )
     assert (float(batches[0].target.max()) > 50) == bootstraps
 
 
@@ -251,12 +259,14 @@ def test_auxiliary_weight_follows_the_task() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", ["sigmoid_reference", "redistributed", "blended"])
+@pytest.mark.parametrize(
+    "rule", ["sigmoid_reference", "redistributed", "blended", "implicit_preference", "implicit_outcome"]
+)
 def test_state_round_trip(rule: str, tmp_path: Path) -> None:
     policy, params = GaussianPolicy(SPEC), RewardParams(gamma=0.9, max_episode_steps=20)
-    one = RolloutRewards(find_rule(rule), params, 2, seed=0)
+    one = RolloutRewards(find_rule(rule), params, policy, 2, seed=0)
     buffer = rollout(40, policy)[0]
     one.compute_rewards(buffer, policy)
-    other = RolloutRewards(find_rule(rule), params, 2, seed=1)
+    other = RolloutRewards(find_rule(rule), params, policy, 2, seed=1)
     other.load_state_dict(one.state_dict(), "there")
     assert np.array_equal(one.compute_rewards(buffer, policy), other.compute_rewards(buffer, policy))
