@@ -9,6 +9,7 @@ COMMAND_MODULES = {
     "bench_model": "embodied_rm.experiments.inference_benchmark",
     "bench_renderers": "embodied_rm.experiments.renderer_benchmark",
     "bench_offline": "embodied_rm.experiments.offline_benchmark",
+    "bench_online": "embodied_rm.experiments.online_benchmark",
     "bench_reward": "embodied_rm.experiments.rl_iteration_benchmark",
     "bench_score": "embodied_rm.experiments.scoring_benchmark",
     "bench_sim": "embodied_rm.experiments.simulation_benchmark",

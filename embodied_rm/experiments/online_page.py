@@ -1,0 +1,63 @@
+"""The results of `embodied-rm bench online` as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.experiments.comparison import CellResult, group_by_task_with_total, rollout_ratio
+from embodied_rm.experiments.results_page import companion_path
+from embodied_rm.report.markdown import markdown_table
+
+BASELINE = "clone"
+
+
+def largest_drop(cell: CellResult) -> float:
+    """Return how far success fell below that of the policy that refinement started from, at most; 0 if never."""
+    return max(0.0, cell.cloned_success - min(cell.success_curve))
+
+
+def summary(cells: Sequence[CellResult], target_success: float) -> dict[str, str]:
+    """Return the statistics of one method over its cells, as text."""
+    rollouts = [cell.rollouts_to_success(target_success) for cell in cells]
+    median = float(np.median([np.inf if count is None else count for count in rollouts]))
+    return {
+        "success at the start": f"{fmean(cell.cloned_success for cell in cells):.3f}",
+        "success at the end": f"{fmean(cell.refined_success for cell in cells):.3f}",
+        f"episodes to {target_success:g}": f"{median:.0f}" if np.isfinite(median) else "not reached",
+        "largest drop, mean": f"{fmean(map(largest_drop, cells)):.3f}",
+        "largest drop, worst": f"{max(map(largest_drop, cells)):.3f}",
+    }
+
+
+def markdown_section(cells: Sequence[CellResult], settings: Mapping[str, Any], page: Path) -> str:
+    """Return the results as Markdown; the rule of a cell is its method."""
+    target, methods = settings["target_success"], settings["methods"]
+    rows: list[tuple[str, ...]] = []
+    header: tuple[str, ...] = ()
+    for task, task_cells in group_by_task_with_total(cells).items():
+        baseline = [cell for cell in task_cells if cell.rule == BASELINE]
+        for method in methods:
+            own = [cell for cell in task_cells if cell.rule == method]
+            statistics = summary(own, target)
+            header = ("task", "start", *statistics, f"ratio to `{BASELINE}`", "p")
+            ratio, p_value = rollout_ratio(own, baseline, target) if baseline and method != BASELINE else (1.0, None)
+            p_text = "" if p_value is None else f"{p_value:.3f}"
+            rows.append((task, f"`{method}`", *statistics.values(), f"{ratio:.2f}", p_text))
+    lines = [
+        "## Refinement after offline learning",
+        "",
+        f"`embodied-rm bench online`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
+        f"and {settings['num_rollouts']} rollouts of a policy that was cloned from five of them. `clone` imitates all "
+        "recorded successes, `iql` learns from all recordings by their outcome, `dpo` improves the clone in a world "
+        f"model, and PPO refines each on the simulator's success, with {settings['num_envs']} environments. `rlpd` "
+        f"refines the clone with the recordings in its batches. {settings['num_seeds']} seeds, "
+        f"{settings['eval_episodes']} evaluation episodes per iteration. Largest drop: how far success falls below "
+        "that at the start. Ratio: geometric mean of the episodes over those of the clone, with the p-value of a "
+        f"paired permutation test. All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
+        "",
+        *markdown_table(header, rows),
+    ]
+    return "\n".join(lines)
