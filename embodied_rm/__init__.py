@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.camera_vector_env import CameraVectorEnv
     from embodied_rm.api.clip_output import ClipOutput
     from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
+    from embodied_rm.api.imagination import dpo
     from embodied_rm.api.learned_reward import LearnedReward
     from embodied_rm.api.local_client import LocalClient
     from embodied_rm.api.offline import learn_offline
@@ -51,6 +52,7 @@ EXPORTS = {
     "Views": "embodied_rm.types",
     "ZeroShotRewardModel": "embodied_rm.api.zero_shot_reward_model",
     "clone": "embodied_rm.api.policies",
+    "dpo": "embodied_rm.api.imagination",
     "from_demonstration": "embodied_rm.api.demonstration_reward_model",
     "learn_offline": "embodied_rm.api.offline",
     "load_reward_model": "embodied_rm.api.sources",
@@ -79,6 +81,7 @@ __all__ = [
     "Views",
     "ZeroShotRewardModel",
     "clone",
+    "dpo",
     "from_demonstration",
     "learn_offline",
     "load_reward_model",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from embodied_rm.api.imagination import encode_recordings
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -35,7 +36,6 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
-from embodied_rm.tabletop.dpo_policy import encode_recordings
 from embodied_rm.tabletop.envs import EnvConfig, make_envs, make_evaluator
 from embodied_rm.tabletop.simulated_chunks import SimulatedChunks, simulate_chunks
 from embodied_sim.registry import make_task
@@ -79,7 +79,7 @@ class BenchDPOConfig:
         check_half_failures(self.num_demonstrations)
 
 
-class Cell(NamedTuple):
+class RecordingsCell(NamedTuple):
     """One set of recordings, on which all methods are compared."""
 
     seed: int
@@ -95,7 +95,7 @@ def main(config: BenchDPOConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record and learn by every method; write the metrics and, if set, the results page."""
     digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
     seeds = range(FIRST_SEED, FIRST_SEED + config.num_seeds)
-    cells = [Cell(*values) for values in product(seeds, config.tasks)]
+    cells = [RecordingsCell(*values) for values in product(seeds, config.tasks)]
     cache, pipeline = open_results_cache(config.results_page), Pipeline(run, reporter)
     base_settings = {**asdict(config), "tasks": None, "num_seeds": None, "results_page": None, "checkpoint": digest}
     results: dict[str, list[Mapping[str, float]]] = {task: [] for task in config.tasks}
@@ -111,7 +111,7 @@ def main(config: BenchDPOConfig, run: RunFolder, reporter: Reporter) -> None:
         write_section(config.results_page, "bench dpo", text, title="Policies from a world model")
 
 
-def measure_cell(cell: Cell, config: BenchDPOConfig, pipeline: Pipeline) -> dict[str, float]:
+def measure_cell(cell: RecordingsCell, config: BenchDPOConfig, pipeline: Pipeline) -> dict[str, float]:
     """Record, clone, train the world model and improve by every reward; return success rates and errors."""
     data = record_mixed(cell.task, cell.seed, cell.name, config, pipeline)
     source = LeRobotDataset(resolve_dataset(data))
@@ -128,16 +128,16 @@ def measure_cell(cell: Cell, config: BenchDPOConfig, pipeline: Pipeline) -> dict
     rows = demonstration_rows(source, make_task(cell.task).name, failures=True)
     with pipeline.time_phase("dpo"):
         recordings = encode_recordings(net, read_episodes(source, rows, net, pipeline.reporter), pipeline.reporter)
-        comparison = Comparison(cell, config, policy, net, recordings)
+        comparison = RewardComparison(cell, config, policy, net, recordings)
         return {CLONE: cloned["cloned_success"]["rate"], **comparison.measure(pipeline.reporter)}
 
 
-class Comparison:
+class RewardComparison:
     """One cloned policy, the world model of its recordings, and chunks of it in the simulator."""
 
     def __init__(
         self,
-        cell: Cell,
+        cell: RecordingsCell,
         config: BenchDPOConfig,
         policy: GaussianPolicy,
         net: ProgressNet,

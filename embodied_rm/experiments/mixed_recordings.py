@@ -2,13 +2,32 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.tabletop import clone_policy, collect_episodes
+from embodied_sim.registry import make_task
 
 NUM_BEHAVIOR_DEMONSTRATIONS = 5  # demonstrations of the policy whose noisy rollouts are recorded
+
+
+class MethodCell(NamedTuple):
+    """One policy: its recordings and the method that learns from them."""
+
+    seed: int
+    task: str
+    method: str
+
+    @property
+    def folder(self) -> str:
+        """Folder of the recordings, in the run folder."""
+        return f"{make_task(self.task).name}/{self.seed}"
+
+    @property
+    def name(self) -> str:
+        """Name in the results cache, and folder of the policy."""
+        return f"{self.folder}/{self.method}"
 
 
 class MixedSizes(Protocol):

@@ -6,14 +6,19 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.experiments.mixed_recordings import NUM_BEHAVIOR_DEMONSTRATIONS, check_half_failures, record_mixed
+from embodied_rm.experiments.mixed_recordings import (
+    NUM_BEHAVIOR_DEMONSTRATIONS,
+    MethodCell,
+    check_half_failures,
+    record_mixed,
+)
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
@@ -75,29 +80,11 @@ class BenchOfflineConfig:
         return self.methods or METHODS
 
 
-class Cell(NamedTuple):
-    """One policy."""
-
-    seed: int
-    task: str
-    method: str
-
-    @property
-    def folder(self) -> str:
-        """Folder of the task and seed, in the run folder."""
-        return f"{make_task(self.task).name}/{self.seed}"
-
-    @property
-    def name(self) -> str:
-        """Name in the results cache, and folder."""
-        return f"{self.folder}/{self.method}"
-
-
 def main(config: BenchOfflineConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record and learn by every method; write the metrics and, if set, the results page."""
     digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
     seeds = range(FIRST_SEED, FIRST_SEED + config.num_seeds)
-    cells = [Cell(*values) for values in product(seeds, config.tasks, config.selected_methods)]
+    cells = [MethodCell(*values) for values in product(seeds, config.tasks, config.selected_methods)]
     cache, pipeline = open_results_cache(config.results_page), Pipeline(run, reporter)
     base_settings = {**asdict(config), "tasks": None, "methods": None, "num_seeds": None, "results_page": None}
     rates: dict[str, dict[str, list[float]]] = {
@@ -117,7 +104,7 @@ def main(config: BenchOfflineConfig, run: RunFolder, reporter: Reporter) -> None
         write_section(config.results_page, "bench offline", text, title="Policies from recorded episodes")
 
 
-def measure_cell(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> dict[str, float]:
+def measure_cell(cell: MethodCell, config: BenchOfflineConfig, pipeline: Pipeline) -> dict[str, float]:
     """Record, unless that is finished already, and learn one policy."""
     data = record_mixed(cell.task, cell.seed, cell.folder, config, pipeline)
     common: dict[str, Any] = {"task": cell.task, "data": data, "eval_episodes": config.eval_episodes, "seed": cell.seed}
@@ -142,7 +129,7 @@ def measure_cell(cell: Cell, config: BenchOfflineConfig, pipeline: Pipeline) -> 
     return {"success": metrics["offline_success"]["rate"]}
 
 
-def train_compared(cell: Cell, config: BenchOfflineConfig, data: Path, pipeline: Pipeline) -> Path:
+def train_compared(cell: MethodCell, config: BenchOfflineConfig, data: Path, pipeline: Pipeline) -> Path:
     """Train a reward model on comparisons alone, without progress, outcome and subtasks; return its run."""
     run = RunFolder.open(pipeline.run.path / cell.folder / f"model_{cell.method}", resume=True)
     if (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists():

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
@@ -12,7 +12,7 @@ from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.compare_rules import read_cell
 from embodied_rm.experiments.comparison import CellResult
-from embodied_rm.experiments.mixed_recordings import check_half_failures, record_mixed
+from embodied_rm.experiments.mixed_recordings import MethodCell, check_half_failures, record_mixed
 from embodied_rm.experiments.online_page import markdown_section, summary
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
@@ -61,24 +61,6 @@ class BenchOnlineConfig:
         check_half_failures(self.num_demonstrations)
 
 
-class Cell(NamedTuple):
-    """One refinement."""
-
-    seed: int
-    task: str
-    method: str
-
-    @property
-    def folder(self) -> str:
-        """Folder of the recordings, in the run folder."""
-        return f"{make_task(self.task).name}/{self.seed}"
-
-    @property
-    def name(self) -> str:
-        """Name in the results cache, and folder."""
-        return f"{self.folder}/{self.method}"
-
-
 def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record, learn offline and refine by every method; write the metrics and, if set, the results page."""
     digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
@@ -87,7 +69,7 @@ def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
     base_settings = {**asdict(config), "tasks": None, "methods": None, "num_seeds": None, "results_page": None}
     cells = []
     for values in reporter.track(list(product(seeds, config.tasks, config.methods)), "cells"):
-        cell = Cell(*values)
+        cell = MethodCell(*values)
         settings = {**base_settings, **cell._asdict(), "checkpoint": digest if cell.method == "dpo" else None}
         measure = partial(measure_cell, cell, config, pipeline)
         result = cache.get_or_measure(cell.name, settings, run.path / "cells" / cell.name, measure)
@@ -100,7 +82,7 @@ def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
         write_section(config.results_page, "bench online", text, title="Offline, then online")
 
 
-def measure_cell(cell: Cell, config: BenchOnlineConfig, pipeline: Pipeline) -> dict[str, Any]:
+def measure_cell(cell: MethodCell, config: BenchOnlineConfig, pipeline: Pipeline) -> dict[str, Any]:
     """Record and learn offline, unless that is finished already, and refine."""
     data = record_mixed(cell.task, cell.seed, cell.folder, config, pipeline)
     policy = learn_policy(cell, config, data, pipeline)
@@ -109,7 +91,7 @@ def measure_cell(cell: Cell, config: BenchOnlineConfig, pipeline: Pipeline) -> d
     return asdict(replace(read_cell(pipeline.run.path / cell.name, refine), rule=cell.method))
 
 
-def learn_policy(cell: Cell, config: BenchOnlineConfig, data: Path, pipeline: Pipeline) -> Path:
+def learn_policy(cell: MethodCell, config: BenchOnlineConfig, data: Path, pipeline: Pipeline) -> Path:
     """Learn the policy that refinement starts from; return its run folder."""
     root = pipeline.run.path / cell.folder
     common: dict[str, Any] = {"task": cell.task, "data": data, "seed": cell.seed, "eval_episodes": config.eval_episodes}
@@ -128,7 +110,7 @@ def learn_policy(cell: Cell, config: BenchOnlineConfig, data: Path, pipeline: Pi
     return root / "start_dpo"
 
 
-def refine_config(cell: Cell, config: BenchOnlineConfig, data: Path, policy: Path) -> RefineCommand:
+def refine_config(cell: MethodCell, config: BenchOnlineConfig, data: Path, policy: Path) -> RefineCommand:
     """Return how a cell is refined: on the simulator's success alone, so that no reward model differs in quality."""
     common: dict[str, Any] = {
         "task": cell.task,

@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from embodied_rm.api.imagination import encode_recordings
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_reward_model
 from embodied_rm.rl.imagination.dpo import DPOConfig
-from embodied_rm.rl.imagination.improve_policy import improve_policy
-from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, make_latent_episodes
+from embodied_rm.rl.imagination.improve_policy import check_fits, improve_policy
+from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
 from embodied_rm.rl.imagination.train_world_model import prediction_error, split_episodes, train_world_model
 from embodied_rm.rl.imagination.world_model import WorldModel, load_world_model, save_world_model
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
@@ -23,7 +22,6 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy, save_poli
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
-from embodied_rm.types import Episode
 from embodied_sim.registry import make_task
 
 WORLD_MODEL_DIR = "world_model"
@@ -67,7 +65,7 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
         },
     )
     recordings = encode_recordings(net, read_episodes(source, rows, net, reporter), reporter)
-    check_sizes(policy, recordings)
+    check_fits(policy, recordings)
     train, validation = split_episodes(recordings, config, seed)
     model = open_world_model(train, to_base_config(config, WorldModelConfig), seed, run, reporter)
     error = prediction_error(model, validation, config.horizon)
@@ -88,22 +86,6 @@ def load_state_policy(folder: Path) -> GaussianPolicy:
     if policy.spec.obs_mode != "state":
         raise UserError(f"{folder}: its policy has obs_mode={policy.spec.obs_mode}; dpo needs obs_mode=state")
     return policy
-
-
-def encode_recordings(net: ProgressNet, episodes: Sequence[Episode], reporter: Reporter) -> list[LatentEpisode]:
-    """Return episodes with the embeddings and the progress of a reward model."""
-    embeddings = [net.embed_episode(episode) for episode in reporter.track(episodes, "encode recordings")]
-    return make_latent_episodes(episodes, embeddings, [output.progress for output in score_episodes(net, episodes)])
-
-
-def check_sizes(policy: GaussianPolicy, recordings: Sequence[LatentEpisode]) -> None:
-    """Raise `DataError` if the policy has other observations or actions than the recordings."""
-    for episode in recordings:
-        recorded = {"observations": episode.observation.shape[1], "actions": episode.action.shape[1]}
-        expected = {"observations": policy.spec.obs_dim, "actions": policy.spec.action_dim}
-        for name, size in recorded.items():
-            if size != expected[name]:
-                raise DataError(f"the recorded {name} have size {size}, those of the policy {expected[name]}")
 
 
 def open_world_model(

@@ -119,3 +119,20 @@ def test_mistakes_of_offline_learning_are_named(demos: list[erm.Episode]) -> Non
         erm.learn_offline(demos, rule="sparse", stepz=3)
     with pytest.raises(erm.DataError, match="there are no episodes"):
         erm.learn_offline([], rule="sparse")
+
+
+def test_a_cloned_policy_is_improved_in_a_world_model(demos: list[erm.Episode]) -> None:
+    policy, model = erm.clone(demos, steps=20), erm.load_reward_model()
+    observations = demos[0].state
+    before = policy.act(observations)
+    improved = erm.dpo(policy, demos, model, world_model_steps=3, steps=10, horizon=2)
+    assert np.array_equal(policy.act(observations), before)
+    assert improved.act(observations).shape == before.shape and not np.allclose(improved.act(observations), before)
+    with pytest.raises(erm.DataError, match="there is no recorded success"):
+        erm.dpo(policy, [replace(demo, success=False) for demo in demos], model, world_model_steps=1)
+    with pytest.raises(erm.DataError, match="the recorded observations have size 3, those of the policy"):
+        erm.dpo(policy, [replace(demos[0], state=demos[0].state[:, :3])], model, world_model_steps=1)
+    with pytest.raises(erm.DataError, match="there are no episodes"):
+        erm.dpo(policy, [], model)
+    with pytest.raises(erm.UserError, match="unknown key of DPOConfig 'bete'"):
+        erm.dpo(policy, demos, model, bete=1.0)

@@ -74,6 +74,16 @@ def improve_policy(
     return improved, stats
 
 
+def check_fits(policy: GaussianPolicy, recordings: Sequence[LatentEpisode]) -> None:
+    """Raise `DataError` if the policy has other observations or actions than the recordings."""
+    for episode in recordings:
+        recorded = {"observations": episode.observation.shape[1], "actions": episode.action.shape[1]}
+        expected = {"observations": policy.spec.obs_dim, "actions": policy.spec.action_dim}
+        for name, size in recorded.items():
+            if size != expected[name]:
+                raise DataError(f"the recorded {name} have size {size}, those of the policy {expected[name]}")
+
+
 def make_imitated(demonstrations: Sequence[LatentEpisode]) -> DemoPairs:
     """Return the observations and actions of demonstrations, each with the weight 1."""
     observation = torch.cat([episode.observation for episode in demonstrations])
