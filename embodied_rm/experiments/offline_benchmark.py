@@ -189,8 +189,8 @@ def markdown_section(config: BenchOfflineConfig, rates: Mapping[str, Mapping[str
         f"exploration noise. No environment step is taken. {config.num_seeds} seeds with separate recordings; success "
         f"over {config.eval_episodes} episodes, mean and worst seed. `iql_compared`: the reward model saw "
         f"{config.num_pairs} comparisons of clips by the recorded progress, of which 0, 10 or 20 % were wrong, and "
-        "nothing else. `bc_successes` clones the successes; `bc_successes_10` knows the actions of 10 % of the episodes "
-        "and infers the others. All cells as data: "
+        "nothing else. `bc_successes` clones the successes; `bc_successes_10` knows the actions of 10 % of the "
+        "episodes and infers the others. All cells as data: "
         f"`{companion_path(page, '', '.jsonl').name}`.",
         "",
         *markdown_table(("method", *(f"`{task}`" for task in config.tasks)), rows),
