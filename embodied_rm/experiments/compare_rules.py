@@ -81,9 +81,20 @@ class CompareConfig:
                 f"{task}: {preset.num_demonstrations} demonstrations needed, and only collect.num_successes="
                 f"{self.collect.num_successes} are recorded"
             )
+        if self.refine.algorithm == "rlpd":
+            self._check_rlpd()
         for rule in self.rules:
             max_steps = make_task(task).max_episode_steps
             with_rule(rule, self.refine.reward).check_rollout_steps(preset.rollout_steps, max_steps)
+
+    def _check_rlpd(self) -> None:
+        """Raise `UserError` for rules and policies that `algorithm=rlpd` does not support."""
+        for name in self.rules:
+            if not find_rule(name).per_step or find_rule(name).treats_timeout_as_terminal:
+                raise UserError(f"refine.algorithm=rlpd needs rules that are known step by step, not {name}")
+        if self.clone.obs_mode != "state":
+            observed = f"clone.obs_mode={self.clone.obs_mode}"
+            raise UserError(f"refine.algorithm=rlpd is for policies of the state, not {observed}")
 
 
 def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:

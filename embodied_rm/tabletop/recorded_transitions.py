@@ -1,9 +1,11 @@
 """Recorded episodes of a task as transitions, with the rewards that a refinement has."""
 
+import math
 from pathlib import Path
 
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.errors import DataError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -11,6 +13,7 @@ from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.run_folder import Reporter
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
+from embodied_sim.control import CONTROL_HZ
 
 
 def read_transitions(
@@ -28,11 +31,18 @@ def read_transitions(
 
     Raises:
         UserError: The dataset has no episode of the task, or the rule needs whole rollouts.
-        DataError: An episode lacks state, action, or the simulator's progress that the rule needs.
+        DataError: An episode lacks state, action, or the simulator's progress that the rule needs, or has another frame
+            rate than the control rate of the environments.
     """
     reward = OfflineReward.from_refinement(config)
     scorer = model if reward.needs_predictions else None
     source = LeRobotDataset(resolve_dataset(data))
     episodes = read_episodes(source, demonstration_rows(source, task, failures=True), scorer, reporter)
+    for episode in episodes:
+        if not math.isclose(episode.fps, CONTROL_HZ, rel_tol=1e-3):
+            raise DataError(
+                f"{episode.name} has {episode.fps:g} frames/s, the environments act {CONTROL_HZ:g} times per second: "
+                "its actions lead to other changes of state"
+            )
     predictions = None if scorer is None else score_episodes(scorer, episodes)
     return reward.make_transitions(episodes, predictions, gamma)

@@ -10,7 +10,13 @@ from tiny_runs import NUM_EPISODES, NUM_SUCCESSES, RECORD, REFINE, TINY, metrics
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import DataError
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.paths import resolve_reward_model
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import load_policy
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.tabletop import recorded_transitions
 from embodied_sim.registry import make_task
 
 
@@ -94,6 +100,19 @@ def test_recorded_episodes_take_part_in_a_refinement(
     ):
         assert main([*words, f"out={tmp_path / 'refused'}"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_recorded_episodes_of_another_rate_are_refused(demos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_transitions, "CONTROL_HZ", 10.0)
+    with pytest.raises(DataError, match="has 20 frames/s, the environments act 10 times per second"):
+        recorded_transitions.read_transitions(
+            demos,
+            "lift_cube",
+            RewardConfig(rule="sparse", success_source="simulator"),
+            load_progress_net(resolve_reward_model(None)),
+            0.98,
+            NullReporter(),
+        )
 
 
 def test_imitation_uses_the_demonstrations_of_the_clone_run(

@@ -163,6 +163,9 @@ def test_results_of_another_machine_are_read_from_the_results_cache(two_rules, t
     )
 
 
+RLPD = ["refine.algorithm=rlpd", "refine.recorded_data=demonstrations"]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -180,6 +183,8 @@ def test_results_of_another_machine_are_read_from_the_results_cache(two_rules, t
             ["rules=[shaped,sigmoid_reference]", "task_presets.open_drawer.rollout_steps=59"],
             "rollout_steps=59: rule=sigmoid",
         ),
+        (["rules=[shaped,gated]", *RLPD], "needs rules that are known step by step, not gated"),
+        (["rules=[shaped]", "clone.obs_mode=proprio+embeddings", *RLPD], "is for policies of the state, not"),
     ],
 )
 def test_invalid_settings_fail_before_anything_runs(args, message, tmp_path, capsys):

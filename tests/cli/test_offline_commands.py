@@ -70,6 +70,8 @@ def test_what_recorded_episodes_do_not_permit_is_refused(
         (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by recorded factors"),
         (["person=true", "flip_rate=0.1"], "changes answers by recorded factors: leave person= out"),
         (["person=true", "judge=question", "judge.folder=x"], "person=true and judge=question both answer"),
+        (["person=true", "factors=[effort]"], "factors=[effort] compare without person=: leave one of them out"),
+        (["port=8000"], "port=8000 is that of the page of person=true"),
         (["person=true", "port=99999"], "port 99999 of 127.0.0.1 cannot be used"),
     ],
 )

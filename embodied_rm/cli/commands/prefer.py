@@ -49,9 +49,14 @@ class PreferCommand:
             raise UserError("the factor success compares whole episodes: set clip_share=1")
         if not self.ranked_factors:
             raise UserError("factors=[] compares nothing: name at least one")
-        if self.flip_rate and (self.person or self.judge.type is not None):
-            name = "person" if self.person else "judge"
-            raise UserError(f"flip_rate={self.flip_rate} changes answers by recorded factors: leave {name}= out")
+        answering = "person" if self.person else "judge" if self.judge.type is not None else None
+        if self.flip_rate and answering:
+            raise UserError(f"flip_rate={self.flip_rate} changes answers by recorded factors: leave {answering}= out")
+        if answering and self.factors != PreferCommand.factors:
+            factors = ",".join(self.factors)
+            raise UserError(f"factors=[{factors}] compare without {answering}=: leave one of them out")
+        if self.port and not self.person:
+            raise UserError(f"port={self.port} is that of the page of person=true: leave it out")
 
     @property
     def ranked_factors(self) -> tuple[RankedFactor, ...]:

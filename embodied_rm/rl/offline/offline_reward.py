@@ -79,7 +79,7 @@ class OfflineReward:
             raise DataError(
                 f"rule={self.rule} makes no difference between policies without a rewarded success: {successes} of "
                 f"{len(episodes)} episodes are recorded successes, success_reward={self.success_reward:g}. "
-                "rule=raw success_reward=0 rewards the progress itself"
+                "record a success, or reward the progress itself, by the rule raw and success_reward=0"
             )
         return transitions
 
