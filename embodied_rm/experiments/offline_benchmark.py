@@ -46,6 +46,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "iql_shaped": {"rule": "shaped"},
     "iql_dense": {"rule": "dense"},
     "cql_dense": {"rule": "dense", "method": "cql"},
+    "famo2o_dense": {"rule": "dense", "method": "famo2o"},
     **{name: {"rule": "raw", "success_reward": 0.0, "rank_progress": True} for name in COMPARED_FLIP_RATES},
 }
 """Method of offline learning -> its settings."""

@@ -47,7 +47,7 @@ def test_rules_of_recorded_outcome_and_progress_need_no_model(demos: Path, tmp_p
     ("args", "message"),
     [
         (["rule=self_reference"], "needs whole rollouts of the present policy"),
-        (["method=sac"], "unknown value of method 'sac'. Available: cql, iql"),
+        (["method=sac"], "unknown value of method 'sac'. Available: cql, famo2o, iql"),
         (["task=turn_lever"], "turn_lever"),
     ],
 )

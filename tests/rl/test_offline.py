@@ -138,7 +138,7 @@ def test_iql_finds_the_exact_values_of_a_corridor(tau: float) -> None:
     assert torch.allclose(values, exact_values(tau), atol=0.05)
 
 
-@pytest.mark.parametrize("method", ["iql", "cql"])
+@pytest.mark.parametrize("method", LEARNERS)
 def test_the_policy_walks_to_the_end_of_the_corridor(method: str) -> None:
     data = corridor()
     # Actions of any size do what their sign says: the policy of CQL climbs the values between the two.
@@ -151,6 +151,20 @@ def test_the_policy_walks_to_the_end_of_the_corridor(method: str) -> None:
 def test_without_advantages_iql_clones() -> None:
     learner = learn(corridor(), small_config(steps=500, inverse_temperature=0.0))
     assert np.abs(learner.policy.act(np.eye(NUM_STATES, dtype=np.float32))).max() < 0.2
+
+
+def test_a_family_reaches_from_cloning_to_improvement_and_the_balance_selects_by_value() -> None:
+    """Both actions are recorded equally often: a clone is in the middle, and moving on is better in every state."""
+    learner = learn(corridor(), small_config(method="famo2o", steps=1500, inverse_temperature=1.0))
+    observation = learner.policy.normalizer(torch.eye(NUM_STATES))
+    with torch.no_grad():
+        members = [learner.family_action(observation, torch.full((NUM_STATES,), b))[:, 0] for b in (0.0, 0.5, 1.0)]
+        balance = learner.balance(observation)
+    assert members[0].abs().max() < 0.3
+    assert (members[1] > members[0] + 0.2).all() and (members[2] > members[1]).all()
+    assert (balance > 0.6).all()
+    distilled = torch.from_numpy(learner.policy.act(np.eye(NUM_STATES, dtype=np.float32)))
+    assert torch.allclose(distilled, learner.balanced_action(observation).detach(), atol=0.1)
 
 
 def test_a_conservative_value_of_an_action_that_was_not_recorded_is_lower() -> None:
@@ -272,7 +286,7 @@ def test_no_episode_is_trained_and_validated_on() -> None:
     assert not set(train.episode_index.tolist()) & set(validation.episode_index.tolist())
 
 
-@pytest.mark.parametrize("method", ["iql", "cql"])
+@pytest.mark.parametrize("method", LEARNERS)
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, method: str) -> None:
     config, data = small_config(method=method, steps=60), corridor(4)
     policies = []
@@ -301,7 +315,7 @@ def test_diagnostics_compare_errors_and_values_on_episodes_that_are_not_trained_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "sac"}, "method must be one of iql, cql, got 'sac'"),
+        ({"method": "sac"}, "method must be one of iql, cql, famo2o, got 'sac'"),
         ({"expectile": 1.0}, r"expectile must be in \(0, 1\), got 1.0"),
         ({"gamma": 0.0}, r"gamma must be in \(0, 1\], got 0.0"),
         ({"max_weight": 0.0}, "max_weight must be > 0, got 0.0"),

@@ -44,7 +44,7 @@ def expectile_loss(error: Tensor, expectile: float) -> Tensor:
     return (weight * error.square()).mean()
 
 
-def advantage_weights(advantage: Tensor, inverse_temperature: float, max_weight: float) -> Tensor:
+def advantage_weights(advantage: Tensor, inverse_temperature: float | Tensor, max_weight: float) -> Tensor:
     """Return exp(inverse_temperature A / std(A)), at most `max_weight`.
 
     As equation 7 of IQL; the division makes the temperature independent of the scale of the rewards.

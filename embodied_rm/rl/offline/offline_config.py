@@ -5,15 +5,16 @@ from typing import Literal
 
 from embodied_rm.errors import UserError, check_minimum
 
-OFFLINE_METHODS = ("iql", "cql")
+OFFLINE_METHODS = ("iql", "cql", "famo2o")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig:
     """Offline reinforcement learning from recorded transitions."""
 
-    method: Literal["iql", "cql"] = "iql"
-    """Implicit Q-learning (arXiv 2110.06169), or conservative Q-learning (arXiv 2006.04779)."""
+    method: Literal["iql", "cql", "famo2o"] = "iql"
+    """Implicit Q-learning (arXiv 2110.06169), conservative Q-learning (arXiv 2006.04779), or a family of policies of
+    implicit Q-learning (arXiv 2310.17966)."""
     steps: int = 2000
     batch_size: int = 256
     learning_rate: float = 3e-4
@@ -22,9 +23,9 @@ class OfflineConfig:
     num_critics: int = 2  # Q-functions; targets are their minimum
     gamma: float = 0.98
     target_update_rate: float = 0.005
-    expectile: float = 0.7  # of `iql`: 1/2 values the recorded policy, 1 the best recorded actions
-    inverse_temperature: float = 6.0  # of `iql`: 0 clones all actions, more prefers those with a large advantage
-    max_weight: float = 100.0  # of `iql`: largest weight of an action
+    expectile: float = 0.7  # of `iql` and `famo2o`: 1/2 values the recorded policy, 1 the best recorded actions
+    inverse_temperature: float = 6.0  # of `iql` and `famo2o`: 0 clones, more prefers large advantages
+    max_weight: float = 100.0  # of `iql` and `famo2o`: largest weight of an action
     conservative_coef: float = 1.0  # of `cql`: weight of the penalty on values of actions that were not recorded
     num_sampled_actions: int = 4  # of `cql`: actions per state, of each kind, that the penalty compares with
     bc_share: float = 0.2  # of `cql`: share of the steps that clone, before the policy maximizes the values

@@ -14,6 +14,7 @@ from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.logs import open_logger
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.offline.cql import CQL
+from embodied_rm.rl.offline.famo2o import FamO2O
 from embodied_rm.rl.offline.iql import IQL
 from embodied_rm.rl.offline.offline_config import OfflineConfig
 from embodied_rm.rl.offline.offline_learner import OfflineLearner
@@ -26,7 +27,7 @@ ARCHITECTURE = "offline_learner"
 CHECKPOINT_DIR = "checkpoint"
 PROGRESS_FILE = "progress.jsonl"
 NUM_ROWS = 20  # rows of `progress.jsonl`, and checkpoints
-LEARNERS: dict[str, type[OfflineLearner]] = {"iql": IQL, "cql": CQL}
+LEARNERS: dict[str, type[OfflineLearner]] = {"iql": IQL, "cql": CQL, "famo2o": FamO2O}
 
 OfflineRow = dict[str, Any]
 
