@@ -19,7 +19,7 @@ from embodied_rm.run_folder import NullReporter
 
 HORIZON, STEP_LENGTH = 3, 0.1
 CONFIG = WorldModelConfig(
-    horizon=HORIZON, world_model_steps=400, world_model_batch_size=64, world_model_hidden_sizes=(32,), num_members=2
+    horizon=HORIZON, world_model_steps=1000, world_model_batch_size=64, world_model_hidden_sizes=(64, 64), num_members=2
 )
 EMBEDDING_MAP = torch.tensor([[1.0, 0.5, -1.0], [0.0, 1.0, 2.0]])
 
@@ -33,7 +33,7 @@ def make_episode(generator: torch.Generator, length: int = 30, *, is_demonstrati
         observation=observation,
         action=action,
         embedding=observation @ EMBEDDING_MAP,
-        progress=(0.5 + 0.25 * observation[:, 0]).clamp(0, 1),
+        progress=(0.5 + 0.5 * observation[:, 0]).clamp(0, 1),
         is_demonstration=is_demonstration,
     )
 
