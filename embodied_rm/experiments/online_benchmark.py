@@ -43,8 +43,8 @@ class BenchOnlineConfig:
     num_seeds: int = 5
     num_demonstrations: int = 20
     num_rollouts: int = 40
-    num_envs: int = 16
-    iterations: int = 30
+    num_envs: int = 64
+    iterations: int = 20
     rlpd_iterations: int = 100
     target_success: float = 0.8
     eval_episodes: int = 64
