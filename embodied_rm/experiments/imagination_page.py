@@ -39,9 +39,9 @@ def markdown_section(
         f"`embodied-rm bench dpo`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
         f"and {settings['num_rollouts']} rollouts with exploration noise of a policy that was cloned from five of "
         "them. `clone` imitates all recorded successes. The other policies are improved from it. They take no "
-        f"environment step, except for `{TRUE_PROGRESS}`, whose chunks the simulator compares. {settings['num_seeds']} "
-        f"seeds with separate recordings, success over {settings['eval_episodes']} episodes. All cells as data: "
-        f"`{companion_path(page, '', '.jsonl').name}`.",
+        f"environment step, except for `{TRUE_PROGRESS}`, whose chunks the simulator compares. Seeds with "
+        f"separate recordings: {settings['num_seeds']}. Success over {settings['eval_episodes']} episodes. All cells "
+        f"as data: `{companion_path(page, '', '.jsonl').name}`.",
         "",
         *markdown_table(
             ("task", *(f"`{method}`" for method in methods)),

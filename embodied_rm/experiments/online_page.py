@@ -53,7 +53,7 @@ def markdown_section(cells: Sequence[CellResult], settings: Mapping[str, Any], p
         f"and {settings['num_rollouts']} rollouts of a policy that was cloned from five of them. `clone` imitates all "
         "recorded successes, `iql` learns from all recordings by their outcome, `dpo` improves the clone in a world "
         f"model, and PPO refines each on the simulator's success, with {settings['num_envs']} environments. `rlpd` "
-        f"refines the clone with the recordings in its batches. {settings['num_seeds']} seeds, "
+        f"refines the clone with the recordings in its batches. Seeds: {settings['num_seeds']}, "
         f"{settings['eval_episodes']} evaluation episodes per iteration. Largest drop: how far success falls below "
         "that at the start. Ratio: geometric mean of the episodes over those of the clone, with the p-value of a "
         f"paired permutation test. All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
