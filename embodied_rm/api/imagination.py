@@ -12,7 +12,7 @@ from embodied_rm.errors import DataError
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.imagination.dpo import DPOConfig
-from embodied_rm.rl.imagination.improve_policy import check_fits, improve_policy
+from embodied_rm.rl.imagination.improve_policy import check_fits, check_state_policy, improve_policy
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, make_latent_episodes
 from embodied_rm.rl.imagination.train_world_model import train_world_model
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
@@ -47,6 +47,7 @@ def dpo(
         UserError: For an unknown key, a value that is out of range, or a loss that became non-finite.
         DataError: When an episode lacks state or action, no episode is a success, or sizes differ from the policy's.
     """
+    check_state_policy(policy, "the policy")
     world_config = build_config(WorldModelConfig, {k: v for k, v in config.items() if k in WORLD_MODEL_KEYS})
     dpo_config = build_config(DPOConfig, {k: v for k, v in config.items() if k not in WORLD_MODEL_KEYS})
     output = reporter or NullReporter()

@@ -15,7 +15,7 @@ from embodied_rm.api.imagination import encode_recordings
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import check_minimum
+from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.imagination_page import CLONE, TRUE_PROGRESS, markdown_section
 from embodied_rm.experiments.mixed_recordings import check_half_failures, record_mixed
 from embodied_rm.experiments.pipeline import Pipeline
@@ -73,9 +73,11 @@ class BenchDPOConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UserError("tasks=[] measures nothing: name at least one")
         for task in self.tasks:
             make_task(task)
-        check_minimum(self, 1, "num_seeds", "num_rollouts", "world_model_steps")
+        check_minimum(self, 1, "num_seeds", "num_rollouts", "world_model_steps", "eval_episodes")
         check_half_failures(self.num_demonstrations)
 
 

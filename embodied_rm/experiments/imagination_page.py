@@ -37,7 +37,7 @@ def markdown_section(
         "## Preference optimization in a world model",
         "",
         f"`embodied-rm bench dpo`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
-        f"and {settings['num_rollouts']} rollouts with exploration noise of a policy that was cloned from five of "
+        f"and {settings['num_rollouts']} rollouts with exploration noise of a policy that was cloned from a few of "
         "them. `clone` imitates all recorded successes. The other policies are improved from it. They take no "
         f"environment step, except for `{TRUE_PROGRESS}`, whose chunks the simulator compares. Seeds with "
         f"separate recordings: {settings['num_seeds']}. Success over {settings['eval_episodes']} episodes. All cells "
@@ -57,7 +57,7 @@ def markdown_section(
         "",
         "Errors of the world model after five actions on held-out episodes, in standard deviations of the change in "
         "one step, beside those of a model that predicts no change. Kendall's tau compares imagined and true progress "
-        "of eight chunks from the same state:",
+        "of eight chunks from the same state, in the first 25 steps of episodes:",
         "",
         *markdown_table(
             ("task", *ERROR_COLUMNS.values()),

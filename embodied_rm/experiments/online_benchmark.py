@@ -52,13 +52,17 @@ class BenchOnlineConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UserError("tasks=[] measures nothing: name at least one")
         for task in self.tasks:
             make_task(task)
         if unknown := set(self.methods) - set(METHODS):
             raise UserError(f"methods must be among {', '.join(METHODS)}, got {', '.join(sorted(unknown))}")
-        check_minimum(self, 1, "num_seeds", "num_rollouts", "num_envs")
+        check_minimum(self, 1, "num_seeds", "num_rollouts", "num_envs", "eval_episodes")
         check_minimum(self, RefineConfig().critic_warmup_iterations + 1, "iterations", "rlpd_iterations")
         check_half_failures(self.num_demonstrations)
+        if not 0 < self.target_success <= 1:
+            raise UserError(f"target_success must be in (0, 1], got {self.target_success}")
 
 
 def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -67,10 +71,13 @@ def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + config.num_seeds)
     cache, pipeline = open_results_cache(config.results_page), Pipeline(run, reporter)
     base_settings = {**asdict(config), "tasks": None, "methods": None, "num_seeds": None, "results_page": None}
+    base_settings["target_success"] = None  # it only decides what is counted
     cells = []
     for values in reporter.track(list(product(seeds, config.tasks, config.methods)), "cells"):
         cell = MethodCell(*values)
-        settings = {**base_settings, **cell._asdict(), "checkpoint": digest if cell.method == "dpo" else None}
+        unused = dict.fromkeys(("num_envs", "iterations") if cell.method == "rlpd" else ("rlpd_iterations",))
+        used_model = digest if cell.method == "dpo" else None
+        settings = {**base_settings, **cell._asdict(), **unused, "checkpoint": used_model}
         measure = partial(measure_cell, cell, config, pipeline)
         result = cache.get_or_measure(cell.name, settings, run.path / "cells" / cell.name, measure)
         cells.append(CellResult.from_json(result))

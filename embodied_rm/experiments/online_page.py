@@ -15,8 +15,11 @@ BASELINE = "clone"
 
 
 def largest_drop(cell: CellResult) -> float:
-    """Return how far success fell below that of the policy that refinement started from, at most; 0 if never."""
-    return max(0.0, cell.cloned_success - min(cell.success_curve))
+    """Return how far success fell below that of the policy that refinement started from, at most; 0 if never.
+
+    The first iterations train only critics, so the first evaluation is of that policy, on the same episodes.
+    """
+    return cell.success_curve[0] - min(cell.success_curve)
 
 
 def summary(cells: Sequence[CellResult], target_success: float) -> dict[str, str]:
@@ -32,6 +35,16 @@ def summary(cells: Sequence[CellResult], target_success: float) -> dict[str, str
     }
 
 
+def ratio_columns(
+    cells: Sequence[CellResult], baseline: Sequence[CellResult], method: str, target_success: float
+) -> tuple[str, str]:
+    """Return the ratio of the episodes to those of the baseline, and its p-value; "-" where there is none."""
+    if not baseline or method == BASELINE:
+        return "-", "-"
+    ratio, p_value = rollout_ratio(cells, baseline, target_success)
+    return f"{ratio:.2f}", f"{p_value:.3f}" if np.isfinite(p_value) else "-"
+
+
 def markdown_section(cells: Sequence[CellResult], settings: Mapping[str, Any], page: Path) -> str:
     """Return the results as Markdown; the rule of a cell is its method."""
     target, methods = settings["target_success"], settings["methods"]
@@ -43,16 +56,14 @@ def markdown_section(cells: Sequence[CellResult], settings: Mapping[str, Any], p
             own = [cell for cell in task_cells if cell.rule == method]
             statistics = summary(own, target)
             header = ("task", "start", *statistics, f"ratio to `{BASELINE}`", "p")
-            ratio, p_value = rollout_ratio(own, baseline, target) if baseline and method != BASELINE else (1.0, None)
-            p_text = "" if p_value is None else f"{p_value:.3f}"
-            rows.append((task, f"`{method}`", *statistics.values(), f"{ratio:.2f}", p_text))
+            rows.append((task, f"`{method}`", *statistics.values(), *ratio_columns(own, baseline, method, target)))
     lines = [
         "## Refinement after offline learning",
         "",
         f"`embodied-rm bench online`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
-        f"and {settings['num_rollouts']} rollouts of a policy that was cloned from five of them. `clone` imitates all "
-        "recorded successes, `iql` learns from all recordings by their outcome, `dpo` improves the clone in a world "
-        f"model, and PPO refines each on the simulator's success, with {settings['num_envs']} environments. `rlpd` "
+        f"and {settings['num_rollouts']} rollouts of a policy that was cloned from a few of them. `clone` imitates all "
+        "recorded successes. `iql` learns from all recordings by their outcome. `dpo` improves the clone in a world "
+        f"model. PPO refines each on the simulator's success, with {settings['num_envs']} environments. `rlpd` "
         f"refines the clone with the recordings in its batches. Seeds: {settings['num_seeds']}, "
         f"{settings['eval_episodes']} evaluation episodes per iteration. Largest drop: how far success falls below "
         "that at the start. Ratio: geometric mean of the episodes over those of the clone, with the p-value of a "

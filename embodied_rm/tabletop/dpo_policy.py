@@ -9,16 +9,16 @@ from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import UserError
+from embodied_rm.errors import DataError, check_minimum
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_reward_model
 from embodied_rm.rl.imagination.dpo import DPOConfig
-from embodied_rm.rl.imagination.improve_policy import check_fits, improve_policy
+from embodied_rm.rl.imagination.improve_policy import check_fits, check_state_policy, improve_policy
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
 from embodied_rm.rl.imagination.train_world_model import prediction_error, split_episodes, train_world_model
 from embodied_rm.rl.imagination.world_model import WorldModel, load_world_model, save_world_model
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
-from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy, save_policy
+from embodied_rm.rl.learner.policy import load_policy, save_policy
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
@@ -41,14 +41,18 @@ class DPOCommand(DPOConfig, WorldModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         WorldModelConfig.__post_init__(self)
+        check_minimum(self, 1, "eval_episodes")
 
 
 def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
     """Improve a policy and evaluate it; write world model, policy and metrics into the run folder."""
     task = make_task(config.task).name
-    policy = load_state_policy(config.policy)
+    policy = load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
+    check_state_policy(policy, config.policy)
     source = LeRobotDataset(resolve_dataset(config.data))
     rows = demonstration_rows(source, task, failures=True)
+    if not any(source.meta[row].success is True for row in rows):
+        raise DataError(f"{config.data} has no recorded success of {task}: chunks start where a demonstration was")
     net = load_progress_net(resolve_reward_model(config.checkpoint))
     episodes, seed = config.eval_episodes, config.seed
     evaluate = make_evaluator(
@@ -60,7 +64,7 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
             "task": task,
             "episodes": f"{len(rows)}, {sum(source.meta[row].success is True for row in rows)} of them successes",
             "world model": f"{config.num_members} members, {config.world_model_steps} steps",
-            "chunks": f"{config.num_chunks} per state, of {config.horizon} actions",
+            "chunks": f"{config.groups_per_state} x {config.num_chunks} per state, of {config.horizon} actions",
             "evaluated over": f"{episodes} episodes",
         },
     )
@@ -78,14 +82,6 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("improved", {**asdict(stats), **eval_result.as_dict()})
     metrics = {"dpo": asdict(stats), "world_model": asdict(error), "dpo_success": eval_result.as_dict()}
     run.write_json("metrics.json", metrics)
-
-
-def load_state_policy(folder: Path) -> GaussianPolicy:
-    """Load a policy. Raises `UserError` if it observes images: a world model predicts what it observes."""
-    policy = load_policy(resolve_checkpoint(folder, POLICY_DIR))
-    if policy.spec.obs_mode != "state":
-        raise UserError(f"{folder}: its policy has obs_mode={policy.spec.obs_mode}; dpo needs obs_mode=state")
-    return policy
 
 
 def open_world_model(

@@ -47,14 +47,15 @@ def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
 
 def test_drops_are_counted_from_the_start() -> None:
     assert largest_drop(cell("clone", (0.6, 0.7))) == 0
-    assert largest_drop(cell("clone", (0.3, 0.9))) == pytest.approx(0.2)
+    assert largest_drop(cell("clone", (0.6, 0.3, 0.9))) == pytest.approx(0.3)
 
 
 def test_page_has_the_ratio_of_episodes_to_the_target(tmp_path: Path) -> None:
     cells = [cell("clone", (0.5, 0.6, 0.7, 0.9)), cell("dpo", (0.7, 0.85), start=0.6)]
     settings = {**vars(BenchOnlineConfig()), "methods": ("clone", "dpo")}
     text = markdown_section(cells, settings, tmp_path / "online.md")
-    assert "| lift_cube | `dpo` | 0.600 | 0.850 | 32 | 0.000 | 0.000 | 0.50 |" in text
+    assert "| lift_cube | `dpo` | 0.600 | 0.850 | 32 | 0.000 | 0.000 | 0.50 | - |" in text
+    assert "| lift_cube | `clone` | 0.500 | 0.900 | 64 | 0.000 | 0.000 | - | - |" in text
     assert summary(cells[:1], 0.95)["episodes to 0.95"] == "not reached"
 
 

@@ -27,7 +27,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.ray_cluster import connect_ray
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import TABLE_FILE, ScoreConfig, score, score_corpus
-from embodied_rm.score.engines.ray_actors import actor_resources, cpus_per_worker
+from embodied_rm.score.engines.ray_actors import actor_resources, count_actors, cpus_per_worker
 from embodied_rm.score.job import ScoreJob, num_torch_threads
 from embodied_rm.score.shards import SHARDS_DIR
 from embodied_rm.threads import torch_threads
@@ -167,7 +167,11 @@ def test_actor_resources(data: LeRobotDataset, tmp_path: Path) -> None:
         input_digests={},
         num_gpus=1,
     )
-    assert actor_resources(job, [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}]) == {"num_cpus": 4, "num_gpus": 1}
+    nodes = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 64.0}]
+    assert actor_resources(job, nodes) == {"num_cpus": 4, "num_gpus": 1}, "the second machine has no GPU"
+    assert count_actors({"num_cpus": 4, "num_gpus": 1}, nodes) == 2
+    assert count_actors({"num_cpus": 4, "num_gpus": 1}, [{"CPU": 64.0, "GPU": 1.0}]) == 1
+    assert count_actors({"num_cpus": 3, "num_gpus": 0}, [{"CPU": 8.0}, {"CPU": 2.0}]) == 2
     with pytest.raises(UserError, match="no machine of the Ray cluster has one"):
         actor_resources(job, [{"CPU": 8.0}])
     with pytest.raises(UserError, match="no processor"):

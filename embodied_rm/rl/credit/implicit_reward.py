@@ -51,7 +51,7 @@ class ImplicitReward:
             "observation": buffer.observation,
             "action": buffer.action,
             "log_prob": buffer.log_prob,
-            "outcome": transitions.task_reward.astype(np.float32),
+            "outcome": transitions.is_success.astype(np.float32),
             "end_score": np.where(
                 transitions.done, transitions.is_success + transitions.next_potential * ~transitions.is_success, 0
             ).astype(np.float32),
@@ -119,5 +119,5 @@ def sum_per_episode(episodes: CompleteEpisodes, values: Tensor) -> Tensor:
 
 def outcome_loss(episodes: CompleteEpisodes, sums: Tensor) -> Tensor:
     """Return the cross-entropy of sigmoid(sum) with success, averaged over the episodes."""
-    outcomes = (sum_per_episode(episodes, episodes.columns["outcome"]) > 0).float()
+    outcomes = sum_per_episode(episodes, episodes.columns["outcome"])
     return binary_cross_entropy_with_logits(sums, outcomes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.imagination.chunks import ChunkPairs, best_and_worst, imagine_chunks, rate_chunks
 from embodied_rm.rl.imagination.dpo import DPOConfig, DPOStats, optimize_preferences
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, WindowSampler
@@ -72,6 +72,12 @@ def improve_policy(
     pairs = imagined_pairs(model, policy, demonstrations, horizon, config)
     stats = optimize_preferences(improved, pairs, make_imitated(demonstrations), config, reporter)
     return improved, stats
+
+
+def check_state_policy(policy: GaussianPolicy, name: object) -> None:
+    """Raise `UserError` if a policy observes images: a world model predicts what the policy observes."""
+    if policy.spec.obs_mode != "state":
+        raise UserError(f"{name}: obs_mode={policy.spec.obs_mode}; a world model is for policies with obs_mode=state")
 
 
 def check_fits(policy: GaussianPolicy, recordings: Sequence[LatentEpisode]) -> None:

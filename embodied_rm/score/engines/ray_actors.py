@@ -23,11 +23,12 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     Run folder and data must have the same paths on every machine.
     """
     shard_by_number = {shard.number: shard for shard in shards}
-    num_actors = min(job.config.num_workers, len(shards))
     with connect_ray("engine=ray", job.config.ray_address, max(count_cores(), job.config.num_workers)) as ray:
         from ray.util import ActorPool
 
-        resources = actor_resources(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        resources = actor_resources(job, nodes)
+        num_actors = min(job.config.num_workers, len(shards), count_actors(resources, nodes))
         actor_class = ray.remote(**resources, **RETRIES)(ScoringActor)
         actors = [actor_class.remote(job, Path.cwd(), int(resources["num_cpus"])) for _ in range(num_actors)]
         try:
@@ -36,7 +37,7 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
                 if error:
                     raise UserError(error)
                 yield shard_by_number[number]
-        except ray.exceptions.RayActorError as error:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
             raise UserError(
                 f"a Ray actor ended ({first_line(error)}). Finished episodes are kept: continue with resume=true, and "
                 "fewer workers if memory was short"
@@ -84,12 +85,18 @@ class ScoringActor:
 
 def actor_resources(job: ScoreJob, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the resources of each actor; raise `UserError` if the cluster has too few for one."""
-    node_cpus = [int(node.get("CPU", 0)) for node in nodes]
-    if sum(node_cpus) < 1:
-        raise UserError("the Ray cluster has no processors: its machines have CPU = 0")
     if job.num_gpus and max(node.get("GPU", 0) for node in nodes) < job.num_gpus:
         raise UserError("the judge needs a GPU (judge.device), but no machine of the Ray cluster has one")
+    node_cpus = [int(node.get("CPU", 0)) for node in nodes if node.get("GPU", 0) >= job.num_gpus]
+    if sum(node_cpus) < 1:
+        raise UserError("the Ray cluster has no processors: its machines have CPU = 0")
     return {"num_cpus": cpus_per_worker(node_cpus, job.config.num_workers), "num_gpus": job.num_gpus}
+
+
+def count_actors(resources: Mapping[str, float], nodes: Sequence[Mapping[str, float]]) -> int:
+    """Return how many actors the machines have room for. An actor without room would wait forever."""
+    needed = {"CPU": resources["num_cpus"], "GPU": resources["num_gpus"]}
+    return sum(min(int(node.get(name, 0) // need) for name, need in needed.items() if need) for node in nodes)
 
 
 def cpus_per_worker(node_cpus: Sequence[int], num_workers: int) -> int:
