@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from embodied_rm.command import Command
 from embodied_rm.errors import check_minimum
-from embodied_rm.experiments.mixed_recordings import check_half_failures, mixed_demonstrations
+from embodied_rm.experiments.mixed_recordings import check_half_failures, check_tasks, mixed_demonstrations
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
@@ -38,8 +38,7 @@ class BenchCloningConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        for task in self.tasks:
-            make_task(task)
+        check_tasks(self.tasks)
         check_minimum(self, 1, "num_seeds")
         check_half_failures(self.num_demonstrations)
 

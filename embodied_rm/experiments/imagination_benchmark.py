@@ -15,9 +15,9 @@ from embodied_rm.api.imagination import encode_recordings
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.errors import check_minimum
 from embodied_rm.experiments.imagination_page import CLONE, TRUE_PROGRESS, markdown_section
-from embodied_rm.experiments.mixed_recordings import check_half_failures, record_mixed
+from embodied_rm.experiments.mixed_recordings import check_half_failures, check_tasks, clone_successes, record_mixed
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import describe_machine, write_section
@@ -34,7 +34,6 @@ from embodied_rm.rl.imagination.world_model import WorldModel
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.tabletop import clone_policy
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
 from embodied_rm.tabletop.envs import EnvConfig, make_envs, make_evaluator
 from embodied_rm.tabletop.simulated_chunks import SimulatedChunks, simulate_chunks
@@ -73,10 +72,7 @@ class BenchDPOConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.tasks:
-            raise UserError("tasks=[] measures nothing: name at least one")
-        for task in self.tasks:
-            make_task(task)
+        check_tasks(self.tasks)
         check_minimum(self, 1, "num_seeds", "num_rollouts", "world_model_steps", "eval_episodes")
         check_half_failures(self.num_demonstrations)
 
@@ -117,15 +113,9 @@ def measure_cell(cell: RecordingsCell, config: BenchDPOConfig, pipeline: Pipelin
     """Record, clone, train the world model and improve by every reward; return success rates and errors."""
     data = record_mixed(cell.task, cell.seed, cell.name, config, pipeline)
     source = LeRobotDataset(resolve_dataset(data))
-    clone_config = clone_policy.CloneCommand(
-        task=cell.task,
-        data=data,
-        num_demonstrations=len(demonstration_rows(source, make_task(cell.task).name, failures=False)),
-        eval_episodes=config.eval_episodes,
-        seed=cell.seed,
-    )
-    cloned = pipeline.run_command("clone", f"{cell.name}/clone", clone_policy.COMMAND, clone_config)
-    policy = load_policy(pipeline.run.path / cell.name / "clone" / POLICY_DIR)
+    folder = f"{cell.name}/clone"
+    cloned = clone_successes(cell.task, cell.seed, data, config.eval_episodes, folder, pipeline)
+    policy = load_policy(pipeline.run.path / folder / POLICY_DIR)
     net = load_progress_net(resolve_reward_model(config.checkpoint))
     rows = demonstration_rows(source, make_task(cell.task).name, failures=True)
     with pipeline.time_phase("dpo"):
@@ -162,8 +152,6 @@ class RewardComparison:
             EnvConfig(),
             episodes=self._config.eval_episodes,
             seed=cell.seed,
-            obs_mode="state",
-            encoder_model=None,
         )
         rates = {}
         for name, weights in REWARDS.items():

@@ -38,9 +38,7 @@ def clone_inferred(cell: MethodCell, data: Path, share: float, eval_episodes: in
         episodes = infer_actions(drop_actions(episodes, share, cell.seed), cell.seed).episodes
     pairs = make_demo_pairs([episode for episode in episodes if episode.success])
     policy, _ = clone(pairs, CloneConfig(seed=cell.seed), length_dims=pairs.observation.shape[1])
-    evaluate = make_evaluator(
-        cell.task, EnvConfig(), episodes=eval_episodes, seed=cell.seed, obs_mode="state", encoder_model=None
-    )
+    evaluate = make_evaluator(cell.task, EnvConfig(), episodes=eval_episodes, seed=cell.seed)
     return evaluate(policy).rate
 
 

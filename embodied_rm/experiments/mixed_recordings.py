@@ -1,12 +1,16 @@
 """Recordings of mixed quality: demonstrations, half of them failures, and noisy rollouts of a policy."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from embodied_rm.data.dataset_path import resolve_dataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.tabletop import clone_policy, collect_episodes
+from embodied_rm.tabletop.clone_policy import demonstration_rows
 from embodied_sim.registry import make_task
 
 NUM_BEHAVIOR_DEMONSTRATIONS = 5  # demonstrations of the policy whose noisy rollouts are recorded
@@ -40,6 +44,20 @@ class MixedSizes(Protocol):
     @property
     def num_rollouts(self) -> int:
         """Rollouts with exploration noise."""
+
+
+def check_tasks(tasks: Sequence[str]) -> None:
+    """Raise `UserError` if there is no task, or `SimError` for an unknown one."""
+    if not tasks:
+        raise UserError("tasks=[] measures nothing: name at least one")
+    for task in tasks:
+        make_task(task)
+
+
+def check_methods(methods: Sequence[str], known: Sequence[str]) -> None:
+    """Raise `UserError` for unknown methods."""
+    if unknown := set(methods) - set(known):
+        raise UserError(f"methods must be among {', '.join(known)}, got {', '.join(sorted(unknown))}")
 
 
 def check_half_failures(num_demonstrations: int) -> None:
@@ -86,3 +104,18 @@ def record_mixed(task: str, seed: int, folder: str, sizes: MixedSizes, pipeline:
     mixed = replace(demonstrations, **rollouts)
     pipeline.run_command("collect", f"{folder}/mixed", collect_episodes.COMMAND, mixed)
     return path / "mixed"
+
+
+def clone_successes(
+    task: str, seed: int, data: Path, eval_episodes: int, folder: str, pipeline: Pipeline
+) -> dict[str, Any]:
+    """Clone all recorded successes of a task into a folder of the pipeline's run; return the metrics of `clone`."""
+    source = LeRobotDataset(resolve_dataset(data))
+    config = clone_policy.CloneCommand(
+        task=task,
+        data=data,
+        num_demonstrations=len(demonstration_rows(source, make_task(task).name, failures=False)),
+        eval_episodes=eval_episodes,
+        seed=seed,
+    )
+    return pipeline.run_command("clone", folder, clone_policy.COMMAND, config)

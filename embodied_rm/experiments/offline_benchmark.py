@@ -12,12 +12,14 @@ from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.errors import check_minimum
 from embodied_rm.experiments.inferred_actions import clone_inferred
 from embodied_rm.experiments.mixed_recordings import (
     NUM_BEHAVIOR_DEMONSTRATIONS,
     MethodCell,
     check_half_failures,
+    check_methods,
+    check_tasks,
     record_mixed,
 )
 from embodied_rm.experiments.pipeline import Pipeline
@@ -35,7 +37,6 @@ from embodied_rm.score.ranked_factors import PROGRESS_ALONE, RecordedFacts, rank
 from embodied_rm.tabletop import clone_policy, offline_policy
 from embodied_rm.training import TrainConfig, train
 from embodied_rm.types import Episode
-from embodied_sim.registry import make_task
 
 BC, RA_BC = "bc", "ra_bc"
 LABELED_SHARES = {"bc_successes": 1.0, "bc_successes_10": 0.1}
@@ -71,10 +72,8 @@ class BenchOfflineConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        for task in self.tasks:
-            make_task(task)
-        if unknown := set(self.methods) - set(METHODS):
-            raise UserError(f"methods must be among {', '.join(METHODS)}, got {', '.join(sorted(unknown))}")
+        check_tasks(self.tasks)
+        check_methods(self.methods, METHODS)
         check_minimum(self, 1, "num_seeds", "num_rollouts", "num_pairs")
         check_half_failures(self.num_demonstrations)
 

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.command import Command
-from embodied_rm.data.dataset_path import resolve_dataset
-from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.compare_rules import read_cell
 from embodied_rm.experiments.comparison import CellResult
-from embodied_rm.experiments.mixed_recordings import MethodCell, check_half_failures, record_mixed
+from embodied_rm.experiments.mixed_recordings import (
+    MethodCell,
+    check_half_failures,
+    check_methods,
+    check_tasks,
+    clone_successes,
+    record_mixed,
+)
 from embodied_rm.experiments.online_page import markdown_section, summary
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.results_cache import open_results_cache
@@ -20,11 +25,9 @@ from embodied_rm.experiments.results_page import describe_machine, write_section
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.tabletop import clone_policy, dpo_policy, offline_policy, refine_policy
-from embodied_rm.tabletop.clone_policy import demonstration_rows
+from embodied_rm.tabletop import dpo_policy, offline_policy, refine_policy
 from embodied_rm.tabletop.envs import EnvConfig
 from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_sim.registry import make_task
@@ -52,12 +55,8 @@ class BenchOnlineConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.tasks:
-            raise UserError("tasks=[] measures nothing: name at least one")
-        for task in self.tasks:
-            make_task(task)
-        if unknown := set(self.methods) - set(METHODS):
-            raise UserError(f"methods must be among {', '.join(METHODS)}, got {', '.join(sorted(unknown))}")
+        check_tasks(self.tasks)
+        check_methods(self.methods, METHODS)
         check_minimum(self, 1, "num_seeds", "num_rollouts", "num_envs", "eval_episodes")
         check_minimum(self, RefineConfig().critic_warmup_iterations + 1, "iterations", "rlpd_iterations")
         check_half_failures(self.num_demonstrations)
@@ -106,10 +105,7 @@ def learn_policy(cell: MethodCell, config: BenchOnlineConfig, data: Path, pipeli
         command = offline_policy.OfflineCommand(**common, rule="sparse")
         pipeline.run_command("offline", f"{cell.folder}/start_iql", offline_policy.COMMAND, command)
         return root / "start_iql"
-    source = LeRobotDataset(resolve_dataset(data))
-    num_successes = len(demonstration_rows(source, make_task(cell.task).name, failures=False))
-    clone = clone_policy.CloneCommand(**common, num_demonstrations=num_successes)
-    pipeline.run_command("clone", f"{cell.folder}/start_clone", clone_policy.COMMAND, clone)
+    clone_successes(cell.task, cell.seed, data, config.eval_episodes, f"{cell.folder}/start_clone", pipeline)
     if cell.method != "dpo":
         return root / "start_clone"
     dpo = dpo_policy.DPOCommand(**common, policy=root / "start_clone", checkpoint=config.checkpoint)
@@ -135,7 +131,6 @@ def refine_config(cell: MethodCell, config: BenchOnlineConfig, data: Path, polic
             env=EnvConfig(num_envs=5),
             rollout_steps=10,
             iterations=config.rlpd_iterations,
-            rlpd=RLPDConfig(),
         )
     max_steps = make_task(cell.task).max_episode_steps
     return RefineCommand(

@@ -55,9 +55,7 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
         raise DataError(f"{config.data} has no recorded success of {task}: chunks start where a demonstration was")
     net = load_progress_net(resolve_reward_model(config.checkpoint))
     episodes, seed = config.eval_episodes, config.seed
-    evaluate = make_evaluator(
-        config.task, config.env, episodes=episodes, seed=seed, obs_mode="state", encoder_model=None
-    )
+    evaluate = make_evaluator(config.task, config.env, episodes=episodes, seed=seed)
     reporter.table(
         "dpo",
         {

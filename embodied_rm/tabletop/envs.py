@@ -75,7 +75,13 @@ def wrap_observations(envs: VectorEnv, obs_mode: str, encoder_model: RewardModel
 
 
 def make_evaluator(
-    task: str, config: EnvConfig, *, episodes: int, seed: int, obs_mode: str, encoder_model: RewardModel | None
+    task: str,
+    config: EnvConfig,
+    *,
+    episodes: int,
+    seed: int,
+    obs_mode: str = "state",
+    encoder_model: RewardModel | None = None,
 ) -> Callable[[GaussianPolicy], EvalResult]:
     """Return a function that evaluates any policy on the same seeded episodes, by the simulator's success."""
     envs = wrap_observations(make_envs(task, config, ends_on_success=True), obs_mode, encoder_model)

@@ -44,9 +44,7 @@ def main(config: OfflineCommand, run: RunFolder, reporter: Reporter) -> None:
     rows = demonstration_rows(source, task, failures=True)
     net = load_progress_net(resolve_reward_model(config.checkpoint)) if config.needs_predictions else None
     episodes, seed = config.eval_episodes, config.seed
-    evaluate = make_evaluator(
-        config.task, config.env, episodes=episodes, seed=seed, obs_mode="state", encoder_model=None
-    )
+    evaluate = make_evaluator(config.task, config.env, episodes=episodes, seed=seed)
     reporter.table(
         "offline",
         {

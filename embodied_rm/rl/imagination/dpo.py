@@ -7,7 +7,6 @@ actions.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
@@ -96,16 +95,15 @@ def optimize_preferences(
     """
     if not len(pairs):
         raise UserError("no state has a chunk that is better than another: the rewards of all chunks are equal")
-    reference = copy.deepcopy(policy).requires_grad_(False)
+    with torch.no_grad():
+        reference_log_prob = chunk_log_prob(policy, pairs.observation, pairs.action)
     generator = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(policy.mlp.parameters(), lr=config.learning_rate, fused=True)
     rows_of_stats = []
     for _ in reporter.track(range(config.steps), "dpo", total=config.steps):
         rows = torch.randint(len(pairs), (config.batch_size,), generator=generator)
         observation, action = pairs.observation[rows], pairs.action[rows]
-        with torch.no_grad():
-            reference_log_prob = chunk_log_prob(reference, observation, action)
-        preferred, rejected = (chunk_log_prob(policy, observation, action) - reference_log_prob).unbind(1)
+        preferred, rejected = (chunk_log_prob(policy, observation, action) - reference_log_prob[rows]).unbind(1)
         loss = dpo_loss(preferred, rejected, config.beta)
         total = loss + config.imitation_coef * imitation_loss(policy, demonstrations, config.batch_size, generator)
         if not total.isfinite():
