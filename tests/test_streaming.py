@@ -210,7 +210,7 @@ def test_peak_memory_is_bounded_by_the_window(tmp_path: Path) -> None:
         overrides = [f"data={folder}", f"out={tmp_path / cache_gb}", f"frame_cache_gb={cache_gb}"]
         overrides += ["image_size=[128,128]", "batch_size=2", "frames_per_episode=3", "steps=8"]
         # Modules are imported before: tracing their memory would take a minute.
-        script = "import json, pandas, torch._dynamo, tracemalloc; import embodied_rm.cli.commands.train; "
+        script = "import json, torch._dynamo, tracemalloc; import embodied_rm.cli.commands.train; "
         script += "from embodied_rm.cli.main import main; tracemalloc.start(); "
         script += f"main({['train', *overrides]!r}); print(json.dumps(tracemalloc.get_traced_memory()[1]))"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

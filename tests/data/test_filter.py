@@ -123,7 +123,7 @@ def test_scores_of_a_real_model_are_read(dataset: Path, tmp_path: Path) -> None:
     words = ["min_success=null", "best_fraction=0.25"]
     assert run_filter(dataset, tmp_path / "scored", tmp_path / "run", *words) == 0
     table = pq.read_table(tmp_path / "scored" / "progress.parquet")
-    last = dict(table.select(["episode_index", "progress_dense"]).to_pandas().itertuples(index=False))
+    last = dict(zip(*(table[name].to_pylist() for name in ("episode_index", "progress_dense")), strict=True))
     best = sorted(max(rows, key=last.__getitem__) for rows in ((0, 2), (1, 3)))  # the two tasks
     assert [len(episode) for episode in open_dataset(tmp_path / "run" / "dataset")] == [LENGTHS[row] for row in best]
 

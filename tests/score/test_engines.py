@@ -175,7 +175,7 @@ def test_actor_resources(data: LeRobotDataset, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no machine of the Ray cluster has one"):
         actor_resources(job, [{"CPU": 8.0}])
     with pytest.raises(UserError, match="no processor"):
-        actor_resources(job, [{"memory": 1.0}])
+        actor_resources(job, [{"memory": 1.0, "GPU": 1.0}])
 
 
 def test_number_of_torch_threads_depends_on_the_model_and_is_restored(net: Path) -> None:
