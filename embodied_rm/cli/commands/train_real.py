@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.audit import AuditRewardConfig, audit
-from embodied_rm.checkpoint_io import CARD_FILE
+from embodied_rm.checkpoint_io import CARD_FILE, read_manifest
 from embodied_rm.command import Command
 from embodied_rm.data.dataset_hash import hash_episodes
 from embodied_rm.data.lab_split import LAB_COLUMN, LabSplit
 from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError, check_minimum
+from embodied_rm.errors import DataError, UserError, check_minimum
 from embodied_rm.experiments.real_evaluation.zero_shot_scores import measure_zero_shot, read_at_scoring_rate
 from embodied_rm.experiments.release_checkpoint import install_checkpoint
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
-from embodied_rm.models.zero_shot.zero_shot_checkpoint import save_zero_shot_model
+from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model, save_zero_shot_model
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.report.real_model_card import real_model_card
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -40,6 +41,7 @@ class TrainRealConfig:
 
     data: Path = Path("../shared/data/droid")
     labs: LabSplit = field(default_factory=LabSplit)
+    checkpoint: Path | None = None
     encoder: str = EFFICIENTNET_LITE0.name
     num_copies: int = 5
     features_dir: Path | None = None
@@ -52,36 +54,61 @@ class TrainRealConfig:
 
 
 def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Encode, train, calibrate, measure, write the model and its card."""
-    encoder, text = open_frozen_encoder(config.encoder), open_sentence_encoder()
+    """Train a model, or load one; measure it; write it and its card."""
     source = load_dataset(config.data, reporter)
     rows = {part: config.labs.rows(source, part) for part in ("train", "validation", "test")}
-    check_sentences(source, rows["validation"])
     reporter.table("train real", {f"{part} episodes": len(part_rows) for part, part_rows in rows.items()})
-    features = {part: read_features(config, run, source, rows[part], encoder, reporter) for part in list(rows)[:2]}
-    fine_channels = encoder.level_channels[0]
-    net = train_zero_shot(features["train"], features["validation"], text, config.nets, fine_channels, reporter)
-    model = ZeroShotModel(net, encoder, text)
+    if config.checkpoint is None:
+        check_sentences(source, rows["validation"])
+        model, facts = train_model(config, run, source, rows, reporter)
+        save_zero_shot_model(run.path / CHECKPOINT_DIR, model, facts)  # measuring it may be interrupted
+    else:
+        model, facts = load_model(config.checkpoint, config.labs)
     parts = ("validation", "test") if config.final else ("validation",)
     scores = {part: measure_zero_shot(model, source, rows[part], f"score the {part} labs", reporter) for part in parts}
     audits = {part: audit_episodes(model, source, rows[part], f"audit on the {part} labs", reporter) for part in parts}
     metrics = {
         "episodes": {part: len(part_rows) for part, part_rows in rows.items()},
-        "labs": {part: list(labs) for part, labs in vars(config.labs).items()},
-        "encoder": config.encoder,
-        "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        "labs": facts["labs"],
+        "encoder": model.encoder.name,
+        "parameters": sum(parameter.numel() for parameter in model.net.parameters()),
         "machine": describe_machine(),
         "scores": scores,
         "audit": audits,
     }
-    results = {"scores": scores, "audit": audits}
-    facts = {"labs": metrics["labs"], "data_sha256": hash_episodes(source, rows["train"]), **results}
-    save_zero_shot_model(run.path / CHECKPOINT_DIR, model, facts)
+    save_zero_shot_model(run.path / CHECKPOINT_DIR, model, facts | {"scores": scores, "audit": audits})
     write_atomic(run.path / CHECKPOINT_DIR / CARD_FILE, real_model_card(metrics).encode())
     if config.install_dir is not None:
         install_checkpoint(run.path / CHECKPOINT_DIR, config.install_dir)
         reporter.log(f"the model and its card are in {config.install_dir}")
     run.write_json("metrics.json", metrics)
+
+
+def train_model(
+    config: TrainRealConfig,
+    run: RunFolder,
+    source: EpisodeSource,
+    rows: Mapping[str, list[int]],
+    reporter: Reporter,
+) -> tuple[ZeroShotModel, dict[str, Any]]:
+    """Encode the episodes, train the nets and calibrate them. Returns the model and the facts about its data."""
+    encoder, text = open_frozen_encoder(config.encoder), open_sentence_encoder()
+    train, validation = (
+        read_features(config, run, source, rows[part], encoder, reporter) for part in ("train", "validation")
+    )
+    net = train_zero_shot(train, validation, text, config.nets, encoder.level_channels[0], reporter)
+    labs = {part: list(names) for part, names in vars(config.labs).items()}
+    return ZeroShotModel(net, encoder, text), {"labs": labs, "data_sha256": hash_episodes(source, rows["train"])}
+
+
+def load_model(checkpoint: Path, labs: LabSplit) -> tuple[ZeroShotModel, dict[str, Any]]:
+    """Load a trained model and the facts about its data; raise `UserError` if it knows the labs it is measured on."""
+    model, stored = load_zero_shot_model(checkpoint), read_manifest(checkpoint)["facts"]
+    facts = {key: stored[key] for key in ("labs", "data_sha256")}
+    split = {part: list(names) for part, names in vars(labs).items()}
+    if facts["labs"] != split:
+        raise UserError(f"checkpoint={checkpoint} was trained with labs={facts['labs']}, not with {split}")
+    return model, facts
 
 
 def check_sentences(source: EpisodeSource, rows: Sequence[int]) -> None:

@@ -206,3 +206,13 @@ def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
     assert "scored by checkpoint=real" in printed and "out of distribution:" not in printed
     bad = ["labs.train=[lab_4]", "labs.validation=[lab_4]"]
     assert main(["train", "real", f"data={small_lab}", *bad, f"out={tmp_path / 'bad'}"]) == 2
+    again = ["train", "real", f"data={small_lab}", f"checkpoint={run / 'checkpoint'}"]
+    assert main([*again, *labs, "final=true", f"out={tmp_path / 'again'}"]) == 0
+    measured = json.loads((tmp_path / "again" / "metrics.json").read_text())
+    for scores in (*measured["scores"].values(), *metrics["scores"].values()):
+        scores.pop("seconds per minute of video")
+    assert all(measured[key] == metrics[key] for key in ("scores", "audit", "parameters", "episodes", "labs"))
+    assert (tmp_path / "again" / "checkpoint" / "README.md").read_text() == card
+    capsys.readouterr()
+    assert main([*again, "labs.train=[lab_5]", "labs.validation=[lab_4]", "labs.test=[lab_0]"]) == 2
+    assert "was trained with labs=" in capsys.readouterr().err  # its training lab would be measured
