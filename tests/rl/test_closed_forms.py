@@ -15,6 +15,7 @@ from rl_envs import CountingEnv, KnownState, LookupModel
 
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES
+from embodied_rm.rl.credit.attribution import ContributionEstimator
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_rm.rl.iteration import make_learner, run_iteration
@@ -322,8 +323,8 @@ def test_redistributed_rewards_are_those_of_the_estimator(score_every: int, star
     env = LearnedRewardEnv(Limited(ROWS, diverges), model, make_config("redistributed", score_every), GAMMA)
     loop = start_loop(env, ROLLOUT)
     loop.run(1)
-    (buffer,), attribution = loop.buffers, loop.rollout_rewards._contribution_estimator
-    assert attribution is not None
+    (buffer,), attribution = loop.buffers, loop.rollout_rewards.estimator
+    assert isinstance(attribution, ContributionEstimator)
     for row in range(ROWS):
         steps_of_row = replay(model, row, score_every, ROLLOUT)
         valid = np.array([not step.diverged for step in steps_of_row])

@@ -17,7 +17,7 @@ from embodied_rm.rewards.rules import RULES, find_rule
 from embodied_rm.rewards.transitions import RewardParams, Transitions
 from embodied_rm.rl.credit.attribution import ContributionEstimator
 from embodied_rm.rl.credit.auxiliary_weight import MAX_AUXILIARY_WEIGHT, update_auxiliary_weight
-from embodied_rm.rl.credit.episode_memory import find_complete_episodes
+from embodied_rm.rl.credit.episode_memory import EpisodeMemory, find_complete_episodes
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
 from embodied_rm.rl.iteration import make_learner, run_iteration
@@ -182,7 +182,7 @@ def test_contributions_find_the_relevant_steps() -> None:
         episode_sums = np.add.reduceat(right, np.arange(0, 60, 20), axis=0)
         outcome = np.zeros_like(right)
         outcome[19::20] = episode_sums
-        contributions = estimator.estimate_contributions(buffer, replace(steps, task_reward=outcome))
+        contributions = estimator.step_rewards(buffer, replace(steps, task_reward=outcome), GaussianPolicy(SPEC))
     assert contributions.shape == right.shape
     assert contributions[right == 1].mean() > 0.8 and contributions[right == 0].mean() < 0.2
     sums = np.add.reduceat(contributions, np.arange(0, 60, 20), axis=0)
@@ -204,9 +204,9 @@ def test_only_complete_valid_episodes_are_training_data() -> None:
 def test_interrupted_episodes_are_no_training_data() -> None:
     """Episodes of 20 steps; a restart cuts the second one in half."""
     estimator = ContributionEstimator(2, seed=0)
-    estimator.estimate_contributions(*rollout(30))
+    estimator.step_rewards(*rollout(30), GaussianPolicy(SPEC))
     estimator.end_episodes()
-    estimator.estimate_contributions(*rollout(20))
+    estimator.step_rewards(*rollout(20), GaussianPolicy(SPEC))
     state = estimator.state_dict()
     _, episode_sums = find_complete_episodes(
         *(state[f"rollouts.{name}"].numpy() for name in ("done", "first", "valid"))
@@ -216,6 +216,23 @@ def test_interrupted_episodes_are_no_training_data() -> None:
         == episode_sums.any(axis=1).tolist()
         == [True] * 20 + [False] * 10 + [True] * 20
     )
+
+
+@pytest.mark.parametrize("rollout_steps", [3, 4, 7, 20, 50])
+def test_an_episode_of_any_length_up_to_the_limit_is_complete_when_it_ends(rollout_steps: int) -> None:
+    """Rollouts may be much shorter than episodes, and out of step with them."""
+    limit = 20
+    memory, lengths = EpisodeMemory(limit), [limit, limit - 1, limit]
+    done = np.zeros((sum(lengths) // rollout_steps + 1) * rollout_steps, bool)
+    done[np.cumsum(lengths) - 1] = True
+    ends = set(np.cumsum(lengths) - 1)
+    for start in range(0, len(done), rollout_steps):
+        steps = np.arange(start, start + rollout_steps, dtype=np.float32)[:, None]
+        chunk = done[start : start + rollout_steps, None]
+        memory.add({"step": steps}, chunk, np.ones_like(chunk))
+        episodes = memory.complete_episodes()
+        found = {int(episodes.columns["step"][episodes.index == i].max()) for i in range(episodes.count)}
+        assert {end for end in ends if start <= end < start + rollout_steps} <= found <= ends
 
 
 @pytest.mark.parametrize(

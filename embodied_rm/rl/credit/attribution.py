@@ -12,7 +12,7 @@ from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
 from embodied_rm.rewards.transitions import FloatArray, Transitions
 from embodied_rm.rl.credit.episode_memory import EpisodeMemory
 from embodied_rm.rl.learner.buffer import RolloutBuffer
-from embodied_rm.rl.learner.policy import ObservationNormalizer, mlp
+from embodied_rm.rl.learner.policy import GaussianPolicy, ObservationNormalizer, mlp
 from embodied_rm.threads import torch_threads
 
 HIDDEN_SIZES = (64, 64)
@@ -35,14 +35,14 @@ class ContributionNet(nn.Module):
 class ContributionEstimator:
     """A `ContributionNet`, trained on the episodes of the last rollouts."""
 
-    def __init__(self, critic_obs_dim: int, seed: int) -> None:
+    def __init__(self, critic_obs_dim: int, seed: int, max_episode_steps: int | None = None) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.contribution_net = ContributionNet(critic_obs_dim + 1)
-        self._memory = EpisodeMemory()
+        self._memory = EpisodeMemory(max_episode_steps)
 
     @torch_threads(1)
-    def estimate_contributions(self, buffer: RolloutBuffer, transitions: Transitions) -> FloatArray:
+    def step_rewards(self, buffer: RolloutBuffer, transitions: Transitions, policy: GaussianPolicy) -> FloatArray:
         """Train on a rollout as well, and return the contributions [T, N] of its steps."""
         inputs = (buffer.next_critic_observation, transitions.next_potential[..., None])
         features = np.concatenate(inputs, axis=-1, dtype=np.float32)

@@ -26,9 +26,15 @@ class CompleteEpisodes:
 
 
 class EpisodeMemory:
-    """Columns [T, N, ...] of the last `NUM_ROLLOUTS` rollouts."""
+    """Columns [T, N, ...] of the last `NUM_ROLLOUTS` rollouts, or of more if the longest episode needs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_episode_steps: int | None = None) -> None:
+        """
+        Args:
+            max_episode_steps: Time limit of an episode. With None, an episode longer than `NUM_ROLLOUTS` - 1 rollouts
+                may be incomplete.
+        """
+        self._max_episode_steps = max_episode_steps or 0
         self._rollouts: dict[str, Tensor] = {}
 
     @property
@@ -47,10 +53,12 @@ class EpisodeMemory:
         # An episode starts after the end of another one, across rollouts too.
         starts_episode = self._rollouts["done"][-1].numpy() if self._rollouts else np.ones(done.shape[1], bool)
         first = np.concatenate([starts_episode[None], done[:-1]])
+        # An episode that ends with the first new step began `max_episode_steps` - 1 steps before it.
+        num_steps = max(NUM_ROLLOUTS * len(done), self._max_episode_steps + len(done))
         for name, column in {**columns, "done": done, "first": first, "valid": valid}.items():
             added = torch.from_numpy(np.ascontiguousarray(column))
             previous = self._rollouts.get(name, added[:0])
-            self._rollouts[name] = torch.cat([previous, added])[-NUM_ROLLOUTS * len(added) :]
+            self._rollouts[name] = torch.cat([previous, added])[-num_steps:]
 
     def end_episodes(self) -> None:
         """End the running episodes without an outcome: they are no training data, and the next steps start new ones."""

@@ -32,15 +32,18 @@ ImplicitLoss = Literal["preferences", "outcomes"]
 class ImplicitReward:
     """The policy phi, trained on the episodes of the last rollouts. Its noise is that of the policy that acts."""
 
-    def __init__(self, policy: GaussianPolicy, loss: ImplicitLoss, seed: int) -> None:
+    def __init__(
+        self, policy: GaussianPolicy, loss: ImplicitLoss, seed: int, max_episode_steps: int | None = None
+    ) -> None:
         """
         Args:
             policy: The imitated policy, from which phi starts.
             loss: What phi learns from.
             seed: Of the pairs of episodes.
+            max_episode_steps: Time limit of an episode; None: not known.
         """
         self.policy, self._loss = copy.deepcopy(policy).cpu().requires_grad_(True), loss
-        self._memory, self._generator = EpisodeMemory(), torch.Generator().manual_seed(seed)
+        self._memory, self._generator = EpisodeMemory(max_episode_steps), torch.Generator().manual_seed(seed)
 
     @torch_threads(1)
     def step_rewards(self, buffer: RolloutBuffer, transitions: Transitions, policy: GaussianPolicy) -> FloatArray:

@@ -1,7 +1,7 @@
 """Rewards that are computed for a whole rollout, before advantages are estimated, and their state."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,37 @@ IMPLICIT_LOSSES: dict[str, ImplicitLoss] = {"preference_reward": "preferences", 
 """Input of a rule that a policy implies -> what that policy learns from."""
 
 
+class StepRewardEstimator(Protocol):
+    """Learns the rewards of single steps from whole episodes."""
+
+    def step_rewards(self, buffer: RolloutBuffer, transitions: Transitions, policy: GaussianPolicy) -> FloatArray:
+        """Train on a rollout of `policy` as well, and return the rewards [T, N] of its steps."""
+        ...
+
+    def end_episodes(self) -> None:
+        """End the running episodes without an outcome."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything that the rewards of the next rollout depend on."""
+        ...
+
+    def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
+        """Restore the state that `state_dict` returned."""
+        ...
+
+
+def make_estimator(
+    rule: RewardRule, params: RewardParams, policy: GaussianPolicy, critic_obs_dim: int, seed: int
+) -> StepRewardEstimator | None:
+    """Return the estimator of the input that a rule requires; None if it requires none that is learned."""
+    if rule.required_input == "contribution":
+        return ContributionEstimator(critic_obs_dim, seed, params.max_episode_steps)
+    if rule.required_input in IMPLICIT_LOSSES:
+        return ImplicitReward(policy, IMPLICIT_LOSSES[rule.required_input], seed, params.max_episode_steps)
+    return None
+
+
 class RolloutRewards:
     """Computes the rewards of rollouts by a rule that is not known step by step."""
 
@@ -38,11 +69,7 @@ class RolloutRewards:
             seed: Of the networks that estimate inputs of the rule.
         """
         self.rule, self.params = rule, params
-        self._contribution_estimator = (
-            ContributionEstimator(critic_obs_dim, seed) if rule.required_input == "contribution" else None
-        )
-        loss = IMPLICIT_LOSSES.get(rule.required_input or "")
-        self._implicit_reward = None if loss is None else ImplicitReward(policy, loss, seed)
+        self.estimator = make_estimator(rule, params, policy, critic_obs_dim, seed)
 
     def compute_rewards(
         self, buffer: RolloutBuffer, policy: GaussianPolicy, dist: DistContext = SINGLE_PROCESS
@@ -54,13 +81,11 @@ class RolloutRewards:
         transitions = Transitions(**dist.concat_env_axis(Transitions.stack(buffer.transitions).columns()))
         if self.rule.required_input == "reference_rewards" and not self.params.reference_rewards:
             self.params = replace(self.params, reference_rewards=final_potentials(transitions, buffer))
-        if self._contribution_estimator is not None:
-            contribution = self._contribution_estimator.estimate_contributions(buffer, transitions)
-            transitions = replace(transitions, contribution=contribution)
-        if self._implicit_reward is not None:
-            column = str(self.rule.required_input)
-            step_rewards: dict[str, Any] = {column: self._implicit_reward.step_rewards(buffer, transitions, policy)}
-            transitions = replace(transitions, **step_rewards)
+        if self.estimator is not None:
+            column: dict[str, Any] = {
+                str(self.rule.required_input): self.estimator.step_rewards(buffer, transitions, policy)
+            }
+            transitions = replace(transitions, **column)
         rewards = self.rule.compute(transitions, self.params)
         if self.rule.required_input == "auxiliary_weight":
             weight, gamma, task_reward = self.params.auxiliary_weight, self.params.gamma, transitions.task_reward
@@ -71,30 +96,24 @@ class RolloutRewards:
 
     def end_episodes(self) -> None:
         """End the running episodes without an outcome."""
-        if self._contribution_estimator is not None:
-            self._contribution_estimator.end_episodes()
-        if self._implicit_reward is not None:
-            self._implicit_reward.end_episodes()
+        if self.estimator is not None:
+            self.estimator.end_episodes()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that later rewards depend on."""
         # float64 has the precision of Python numbers.
         names = ("reference_rewards", "auxiliary_weight")
         tensors = {name: torch.tensor(getattr(self.params, name), dtype=torch.float64) for name in names}
-        if self._contribution_estimator is not None:
-            tensors |= add_prefix("contribution_estimator", self._contribution_estimator.state_dict())
-        if self._implicit_reward is not None:
-            tensors |= add_prefix("implicit_reward", self._implicit_reward.state_dict())
+        if self.estimator is not None:
+            tensors |= add_prefix("estimator", self.estimator.state_dict())
         return tensors
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Restore the state that `state_dict` returned."""
         rewards, weight = tuple(tensors["reference_rewards"].tolist()), float(tensors["auxiliary_weight"])
         self.params = replace(self.params, reference_rewards=rewards, auxiliary_weight=weight)
-        if self._contribution_estimator is not None:
-            self._contribution_estimator.load_state_dict(strip_prefix("contribution_estimator", tensors), source)
-        if self._implicit_reward is not None:
-            self._implicit_reward.load_state_dict(strip_prefix("implicit_reward", tensors), source)
+        if self.estimator is not None:
+            self.estimator.load_state_dict(strip_prefix("estimator", tensors), source)
 
 
 def final_potentials(transitions: Transitions, buffer: RolloutBuffer) -> tuple[float, ...]:
