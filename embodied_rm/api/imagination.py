@@ -8,11 +8,10 @@ from typing import Any
 
 from embodied_rm.api.build_config import build_config
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
-from embodied_rm.errors import DataError
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.imagination.dpo import DPOConfig
-from embodied_rm.rl.imagination.improve_policy import check_fits, check_state_policy, improve_policy
+from embodied_rm.rl.imagination.improve_policy import check_recordings, check_state_policy, improve_policy
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, make_latent_episodes
 from embodied_rm.rl.imagination.train_world_model import train_world_model
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
@@ -45,14 +44,16 @@ def dpo(
 
     Raises:
         UserError: For an unknown key, a value that is out of range, or a loss that became non-finite.
-        DataError: When an episode lacks state or action, no episode is a success, or sizes differ from the policy's.
+        DataError: When an episode lacks state or action, no success is as long as the horizon, or sizes differ from the
+            policy's.
     """
     check_state_policy(policy, "the policy")
     world_config = build_config(WorldModelConfig, {k: v for k, v in config.items() if k in WORLD_MODEL_KEYS})
     dpo_config = build_config(DPOConfig, {k: v for k, v in config.items() if k not in WORLD_MODEL_KEYS})
     output = reporter or NullReporter()
-    recordings = encode_recordings(model.net, list(episodes), output)
-    check_fits(policy, recordings)
+    recorded = list(episodes)
+    check_recordings(policy, recorded, world_config.horizon)
+    recordings = encode_recordings(model.net, recorded, output)
     world_model = train_world_model(recordings, world_config, dpo_config.seed, output)
     demonstrations = [episode for episode in recordings if episode.is_demonstration]
     improved, _ = improve_policy(policy, world_model, demonstrations, world_config.horizon, dpo_config, output)
@@ -68,9 +69,7 @@ def encode_recordings(net: ProgressNet, episodes: Sequence[Episode], reporter: R
         reporter: Output for the user.
 
     Raises:
-        DataError: There is no episode, one lacks state or action, or a frame has no visible view.
+        DataError: An episode lacks state or action, or a frame has no visible view.
     """
-    if not episodes:
-        raise DataError("there are no episodes to learn from")
     embeddings = [net.embed_episode(episode) for episode in reporter.track(episodes, "encode recordings")]
     return make_latent_episodes(episodes, embeddings, [output.progress for output in score_episodes(net, episodes)])

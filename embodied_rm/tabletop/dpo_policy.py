@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from torch import Tensor
+
 from embodied_rm.api.imagination import encode_recordings
-from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.checkpoint_io import MANIFEST_NAME, read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -13,12 +15,13 @@ from embodied_rm.errors import DataError, check_minimum
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_reward_model
 from embodied_rm.rl.imagination.dpo import DPOConfig
-from embodied_rm.rl.imagination.improve_policy import check_fits, check_state_policy, improve_policy
+from embodied_rm.rl.imagination.improve_policy import check_recordings, check_state_policy, improve_policy
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
 from embodied_rm.rl.imagination.train_world_model import prediction_error, split_episodes, train_world_model
 from embodied_rm.rl.imagination.world_model import WorldModel, load_world_model, save_world_model
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
 from embodied_rm.rl.learner.policy import load_policy, save_policy
+from embodied_rm.rl.resume_inputs import check_same_inputs, describe_inputs
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
@@ -66,8 +69,9 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
             "evaluated over": f"{episodes} episodes",
         },
     )
-    recordings = encode_recordings(net, read_episodes(source, rows, net, reporter), reporter)
-    check_fits(policy, recordings)
+    recorded = read_episodes(source, rows, net, reporter)
+    check_recordings(policy, recorded, config.horizon)
+    recordings = encode_recordings(net, recorded, reporter)
     train, validation = split_episodes(recordings, config, seed)
     model = open_world_model(train, to_base_config(config, WorldModelConfig), seed, run, reporter)
     error = prediction_error(model, validation, config.horizon)
@@ -85,10 +89,16 @@ def main(config: DPOCommand, run: RunFolder, reporter: Reporter) -> None:
 def open_world_model(
     episodes: Sequence[LatentEpisode], config: WorldModelConfig, seed: int, run: RunFolder, reporter: Reporter
 ) -> WorldModel:
-    """Return the world model of a run folder, trained on the episodes unless it is there."""
+    """Return the world model of a run folder, trained on the episodes unless it is there.
+
+    Raises `UserError` if it is there and was trained on other episodes or with other settings.
+    """
     folder = run.path / WORLD_MODEL_DIR
+    columns = (column for episode in episodes for column in vars(episode).values() if isinstance(column, Tensor))
+    inputs = describe_inputs({**vars(config), "seed": seed}, columns)
     if not (folder / MANIFEST_NAME).exists():
-        save_world_model(folder, train_world_model(episodes, config, seed, reporter))
+        save_world_model(folder, train_world_model(episodes, config, seed, reporter), inputs)
+    check_same_inputs(read_manifest(folder)["inputs"], inputs, run.path)
     return load_world_model(folder)
 
 

@@ -128,10 +128,12 @@ def test_a_cloned_policy_is_improved_in_a_world_model(demos: list[erm.Episode]) 
     improved = erm.dpo(policy, demos, model, world_model_steps=3, steps=10, horizon=2)
     assert np.array_equal(policy.act(observations), before)
     assert improved.act(observations).shape == before.shape and not np.allclose(improved.act(observations), before)
-    with pytest.raises(erm.DataError, match="there is no recorded success"):
+    with pytest.raises(erm.DataError, match="none of the 0 recorded successes has horizon=5 transitions"):
         erm.dpo(policy, [replace(demo, success=False) for demo in demos], model, world_model_steps=1)
-    with pytest.raises(erm.DataError, match="the recorded observations have size 3, those of the policy"):
+    with pytest.raises(erm.DataError, match="its state has size 3, that of the policy"):
         erm.dpo(policy, [replace(demos[0], state=demos[0].state[:, :3])], model, world_model_steps=1)
+    with pytest.raises(erm.DataError, match="recorded successes has horizon=1000 transitions"):
+        erm.dpo(policy, demos, model, horizon=1000)
     with pytest.raises(erm.DataError, match="there are no episodes"):
         erm.dpo(policy, [], model)
     with pytest.raises(erm.UserError, match="unknown key of DPOConfig 'bete'"):

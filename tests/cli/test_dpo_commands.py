@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,13 @@ import torch
 from tiny_runs import TINY, metrics
 
 from embodied_rm.cli.main import main
+from embodied_rm.errors import UserError
 from embodied_rm.paths import POLICY_DIR
+from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
+from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
 from embodied_rm.rl.learner.policy import load_policy
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.tabletop.dpo_policy import open_world_model
 
 DPO = ["dpo", "task=lift_cube", "world_model_steps=3", "steps=3", "eval_episodes=4", *TINY]
 
@@ -47,9 +53,29 @@ def test_policies_that_do_not_fit_are_refused(
     assert main([*args, "progress_weight=0", "deviation_weight=0", f"out={tmp_path / 'a'}"]) == 2
     assert "no chunk is better than another" in capsys.readouterr().err
     assert main([*args, "horizon=1000", f"out={tmp_path / 'b'}"]) == 2
-    assert "has 1000 transitions" in capsys.readouterr().err
+    assert "has horizon=1000 transitions" in capsys.readouterr().err
     assert main([*args, "task=turn_lever", f"out={tmp_path / 'c'}"]) == 2
     assert "turn_lever" in capsys.readouterr().err
+
+
+def test_a_resumed_run_does_not_mix_world_model_and_episodes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    episode = LatentEpisode(
+        observation=torch.randn(8, 3),
+        action=torch.randn(8, 2),
+        embedding=torch.randn(8, 4),
+        progress=torch.rand(8),
+        is_demonstration=True,
+    )
+    config, run = WorldModelConfig(horizon=2, world_model_steps=1), RunFolder.open(tmp_path / "run")
+    first = open_world_model([episode], config, 0, run, NullReporter())
+    again = open_world_model([episode], config, 0, run, NullReporter())
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
+    other = replace(episode, progress=episode.progress / 2)  # as another reward model predicts
+    with pytest.raises(UserError, match="was started with other episodes, or another reward model"):
+        open_world_model([other], config, 0, run, NullReporter())
+    with pytest.raises(UserError, match="was started with world_model_steps=1"):
+        open_world_model([episode], replace(config, world_model_steps=2), 0, run, NullReporter())
 
 
 def test_benchmark_measures_a_cell_once_and_fills_the_page(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_a_run_goes_on_with_the_same_inputs_only(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"was started with method=iql: name another folder"):
         learn_offline(make_policy(data, other), data, other, RunFolder.open(tmp_path, resume=True), NullReporter())
     changed = replace(data, reward=data.reward + 1)
-    with pytest.raises(UserError, match="was started with other episodes or another reward"):
+    with pytest.raises(UserError, match="was started with other episodes, or another reward"):
         learn_offline(make_policy(data, config), changed, config, RunFolder.open(tmp_path, resume=True), NullReporter())
 
 

@@ -9,7 +9,11 @@ import pytest
 import torch
 
 from embodied_rm.errors import CheckpointError, DataError, UserError
+from embodied_rm.rl.imagination import improve_policy as improve_policy_module
+from embodied_rm.rl.imagination import train_world_model as train_world_model_module
 from embodied_rm.rl.imagination.chunks import imagine_chunks, progress_reward
+from embodied_rm.rl.imagination.dpo import DPOConfig
+from embodied_rm.rl.imagination.improve_policy import imagined_pairs
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, WindowSampler, make_latent_episodes
 from embodied_rm.rl.imagination.train_world_model import prediction_error, split_episodes, train_world_model
 from embodied_rm.rl.imagination.world_model import WorldModel, load_world_model, save_world_model
@@ -82,7 +86,7 @@ def test_training_repeats_bit_for_bit_and_a_stored_model_predicts_the_same(
 ) -> None:
     config = WorldModelConfig(horizon=2, world_model_steps=3, world_model_hidden_sizes=(8,))
     first, second = (train_world_model(episodes, config, 5, NullReporter()) for _ in range(2))
-    save_world_model(tmp_path / "model", first)
+    save_world_model(tmp_path / "model", first, {})
     for model in (second, load_world_model(tmp_path / "model")):
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in first.state_dict().items())
     manifest = tmp_path / "model" / "manifest.json"
@@ -103,10 +107,27 @@ def test_held_out_episodes_are_not_trained_on(episodes: list[LatentEpisode]) -> 
     train, validation = split_episodes(episodes, CONFIG, 0)
     assert len(train) == 18 and len(validation) == 2
     assert not {id(episode) for episode in train} & {id(episode) for episode in validation}
+    short = [make_episode(torch.Generator().manual_seed(0), HORIZON) for _ in range(50)]
+    assert split_episodes([*short, *episodes], CONFIG, 0) == (train, validation), "they have no window to predict"
+
+
+def test_errors_and_pairs_do_not_depend_on_the_size_of_a_block(
+    model: WorldModel, episodes: list[LatentEpisode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, log_std_init=-1.0))
+    config = DPOConfig(groups_per_state=2)
+    whole_error = prediction_error(model, episodes[:3], HORIZON)
+    whole_pairs = imagined_pairs(model, policy, episodes[:3], HORIZON, config)
+    monkeypatch.setattr(train_world_model_module, "WINDOWS_PER_BLOCK", 7)
+    monkeypatch.setattr(improve_policy_module, "STATES_PER_BLOCK", 11)
+    assert vars(prediction_error(model, episodes[:3], HORIZON)) == pytest.approx(vars(whole_error), rel=1e-5)
+    pairs = imagined_pairs(model, policy, episodes[:3], HORIZON, config)
+    assert len(pairs) == len(whole_pairs) == 2 * sum(len(episode) - HORIZON for episode in episodes[:3])
+    assert torch.allclose(pairs.action, whole_pairs.action, atol=1e-4)
 
 
 def test_too_little_data_is_refused(episodes: list[LatentEpisode]) -> None:
-    with pytest.raises(DataError, match="a world model needs at least 2 episodes, got 1"):
+    with pytest.raises(DataError, match="a world model needs at least 2 episodes with horizon=3 transitions, got 1"):
         split_episodes(episodes[:1], CONFIG, 0)
     with pytest.raises(DataError, match="none of the 20 episodes has 30 transitions"):
         WindowSampler(episodes, 30)

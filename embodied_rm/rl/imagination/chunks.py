@@ -6,6 +6,7 @@ the demonstrated actions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +38,13 @@ class ChunkPairs:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @classmethod
+    def concat(cls, parts: Sequence[ChunkPairs]) -> ChunkPairs:
+        """Return the pairs of all parts, in order."""
+        return cls(
+            observation=torch.cat([part.observation for part in parts]), action=torch.cat([p.action for p in parts])
+        )
 
 
 @torch_threads(1)

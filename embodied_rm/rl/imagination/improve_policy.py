@@ -6,15 +6,19 @@ import copy
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.imagination.chunks import ChunkPairs, best_and_worst, imagine_chunks, rate_chunks
 from embodied_rm.rl.imagination.dpo import DPOConfig, DPOStats, optimize_preferences
-from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, WindowSampler
+from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, Windows, WindowSampler
 from embodied_rm.rl.imagination.world_model import WorldModel
-from embodied_rm.rl.learner.demo_pairs import DemoPairs
+from embodied_rm.rl.learner.demo_pairs import DemoPairs, check_columns
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.run_folder import Reporter
+from embodied_rm.types import Episode
+
+STATES_PER_BLOCK = 512  # states from which chunks are imagined at a time
 
 
 def imagined_pairs(
@@ -30,9 +34,19 @@ def imagined_pairs(
         DataError: No demonstration has as many transitions as the horizon.
     """
     sampler = WindowSampler(demonstrations, horizon)
-    windows = sampler.windows(sampler.starts.repeat(config.groups_per_state))
-    shape = (len(windows.progress), config.num_chunks, horizon, windows.action.shape[-1])
+    starts = sampler.starts.repeat(config.groups_per_state)
+    shape = (len(starts), config.num_chunks, horizon, policy.spec.action_dim)
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(config.seed))
+    blocks = zip(starts.split(STATES_PER_BLOCK), noise.split(STATES_PER_BLOCK), strict=True)
+    return ChunkPairs.concat([
+        _compare_chunks(model, policy, sampler.windows(rows), block_noise, config) for rows, block_noise in blocks
+    ])  # fmt: skip
+
+
+def _compare_chunks(
+    model: WorldModel, policy: GaussianPolicy, windows: Windows, noise: Tensor, config: DPOConfig
+) -> ChunkPairs:
+    """Return the best and the worst of the chunks that the policy takes with a noise [S, N, H, A] from S windows."""
     chunks = imagine_chunks(model, policy, windows.observation[:, 0], windows.embedding[:, 0], noise)
     reward = rate_chunks(
         chunks,
@@ -63,11 +77,9 @@ def improve_policy(
         reporter: Output for the user.
 
     Raises:
-        DataError: There are no demonstrations, or they are shorter than a chunk.
+        DataError: All demonstrations are shorter than a chunk.
         UserError: All chunks are equally good, or the loss is not finite.
     """
-    if not demonstrations:
-        raise DataError("there is no recorded success: chunks start where a demonstration was")
     improved = copy.deepcopy(policy)
     pairs = imagined_pairs(model, policy, demonstrations, horizon, config)
     stats = optimize_preferences(improved, pairs, make_imitated(demonstrations), config, reporter)
@@ -80,14 +92,27 @@ def check_state_policy(policy: GaussianPolicy, name: object) -> None:
         raise UserError(f"{name}: obs_mode={policy.spec.obs_mode}; a world model is for policies with obs_mode=state")
 
 
-def check_fits(policy: GaussianPolicy, recordings: Sequence[LatentEpisode]) -> None:
-    """Raise `DataError` if the policy has other observations or actions than the recordings."""
-    for episode in recordings:
-        recorded = {"observations": episode.observation.shape[1], "actions": episode.action.shape[1]}
-        expected = {"observations": policy.spec.obs_dim, "actions": policy.spec.action_dim}
-        for name, size in recorded.items():
-            if size != expected[name]:
-                raise DataError(f"the recorded {name} have size {size}, those of the policy {expected[name]}")
+def check_recordings(policy: GaussianPolicy, episodes: Sequence[Episode], horizon: int) -> None:
+    """Raise `DataError` unless the policy can be improved on these recordings. Their videos are not read.
+
+    It cannot if there are none, if one lacks state or action, if these have other sizes than those of the policy, or
+    if no success has as many transitions as the horizon.
+    """
+    if not episodes:
+        raise DataError("there are no episodes to learn from")
+    check_columns(episodes, "a world model")
+    sizes = {"state": policy.spec.obs_dim, "action": policy.spec.action_dim}
+    for episode in episodes:
+        for name, expected in sizes.items():
+            size = getattr(episode, name).shape[1]
+            if size != expected:
+                raise DataError(f"{episode.name}: its {name} has size {size}, that of the policy {expected}")
+    lengths = [len(episode) - 1 for episode in episodes if episode.success is True]
+    if max(lengths, default=0) < horizon:
+        raise DataError(
+            f"none of the {len(lengths)} recorded successes has horizon={horizon} transitions: chunks of actions start "
+            "where a demonstration was"
+        )
 
 
 def make_imitated(demonstrations: Sequence[LatentEpisode]) -> DemoPairs:

@@ -18,10 +18,11 @@ from embodied_rm.threads import torch_threads
 
 MAX_GRAD_NORM = 10.0
 HUBER_DELTA_STD = 3.0  # error above which a sudden change, such as of a contact, counts linearly
+WINDOWS_PER_BLOCK = 4096  # windows whose errors are computed at a time
 PROGRESS_SCALE = 20.0  # weight of squared errors of progress: 0.05 squared is of the size of the other errors
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PredictionError:
     """Errors after H actions on held-out episodes, in standard deviations of one step's change, and of progress."""
 
@@ -36,16 +37,19 @@ class PredictionError:
 def split_episodes(
     episodes: Sequence[LatentEpisode], config: WorldModelConfig, seed: int
 ) -> tuple[list[LatentEpisode], list[LatentEpisode]]:
-    """Return the episodes to train on and those to measure errors on.
+    """Return the episodes to train on and those to measure errors on. Those shorter than the horizon are in neither.
 
     Raises:
         DataError: There are fewer than two.
     """
-    if len(episodes) < 2:
-        raise DataError(f"a world model needs at least 2 episodes, got {len(episodes)}")
-    count = min(max(1, round(config.validation_share * len(episodes))), len(episodes) - 1)
-    order = torch.randperm(len(episodes), generator=torch.Generator().manual_seed(seed)).tolist()
-    return [episodes[i] for i in sorted(order[count:])], [episodes[i] for i in sorted(order[:count])]
+    long_enough = [episode for episode in episodes if len(episode) > config.horizon]
+    if len(long_enough) < 2:
+        raise DataError(
+            f"a world model needs at least 2 episodes with horizon={config.horizon} transitions, got {len(long_enough)}"
+        )
+    count = min(max(1, round(config.validation_share * len(long_enough))), len(long_enough) - 1)
+    order = torch.randperm(len(long_enough), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [long_enough[i] for i in sorted(order[count:])], [long_enough[i] for i in sorted(order[:count])]
 
 
 def roll_out(model: WorldModel, windows: Windows) -> list[LatentState]:
@@ -118,19 +122,19 @@ def prediction_error(model: WorldModel, episodes: Sequence[LatentEpisode], horiz
         DataError: No episode has that many transitions.
     """
     sampler = WindowSampler(episodes, horizon)
-    windows = sampler.windows(sampler.starts)
+    blocks = sampler.starts.split(WINDOWS_PER_BLOCK)
+    errors = torch.cat([_window_errors(model, sampler.windows(starts)) for starts in blocks])
+    return PredictionError(*errors.mean(0).tolist())
+
+
+def _window_errors(model: WorldModel, windows: Windows) -> Tensor:
+    """Return the errors [B, 6] of each window, in the order of `PredictionError`."""
     states = roll_out(model, windows)
     recorded = model.start(windows.observation[:, -1], windows.embedding[:, -1])
     predicted, copied = (
-        [float(error.mean(0).abs().mean()) for error in model.errors(state, recorded)]
-        for state in (states[-1], states[0])
+        [error.mean(0).abs().mean(1) for error in model.errors(state, recorded)] for state in (states[-1], states[0])
     )
     end = windows.progress[:, -1]
-    return PredictionError(
-        observation=predicted[0],
-        observation_copied=copied[0],
-        embedding=predicted[1],
-        embedding_copied=copied[1],
-        progress=float((model.progress(states[-1]).mean(0) - end).abs().mean()),
-        progress_copied=float((windows.progress[:, 0] - end).abs().mean()),
-    )
+    progress = (model.progress(states[-1]).mean(0) - end).abs()
+    columns = (predicted[0], copied[0], predicted[1], copied[1], progress, (windows.progress[:, 0] - end).abs())
+    return torch.stack(columns, dim=1)

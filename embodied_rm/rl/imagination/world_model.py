@@ -7,7 +7,7 @@ al., arXiv 1805.12114, "PETS").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,9 +100,10 @@ class WorldModel(nn.Module):
         return torch.cat(parts, dim=-1)
 
 
-def save_world_model(folder: Path | str, model: WorldModel) -> None:
-    """Write a world model as a checkpoint folder."""
-    save_tensors(folder, model.state_dict(), {"architecture": ARCHITECTURE, "sizes": model.sizes})
+def save_world_model(folder: Path | str, model: WorldModel, inputs: Mapping[str, str]) -> None:
+    """Write a world model as a checkpoint folder; `inputs` describes what it was trained on and how."""
+    manifest = {"architecture": ARCHITECTURE, "sizes": model.sizes, "inputs": dict(inputs)}
+    save_tensors(folder, model.state_dict(), manifest)
 
 
 def load_world_model(folder: Path | str) -> WorldModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -19,6 +18,7 @@ from embodied_rm.rl.offline.iql import IQL
 from embodied_rm.rl.offline.offline_config import OfflineConfig
 from embodied_rm.rl.offline.offline_learner import OfflineLearner
 from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.rl.resume_inputs import check_same_inputs, describe_inputs
 from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.threads import torch_threads
@@ -76,7 +76,7 @@ def learn_offline(
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         learner = LEARNERS[config.method](policy, config)
-    inputs = resume_inputs(transitions, config)
+    inputs = describe_inputs(vars(config), vars(transitions).values())
     rows = load_rows(learner, inputs, run)
     interval = max(1, config.steps // NUM_ROWS)
     start = rows[-1]["step"] if rows else 0
@@ -89,14 +89,6 @@ def learn_offline(
             log.write(step + 1, rows[-1])
             save_rows(learner, rows, inputs, run)
     return rows
-
-
-def resume_inputs(transitions: OfflineTransitions, config: OfflineConfig) -> dict[str, str]:
-    """Return everything that a resumed run must have in common with the interrupted one, as strings."""
-    digest = hashlib.sha256()
-    for column in vars(transitions).values():
-        digest.update(column.contiguous().numpy().tobytes())
-    return {**{name: str(value) for name, value in vars(config).items()}, "transitions": digest.hexdigest()}
 
 
 def diagnostics(learner: OfflineLearner, train: OfflineTransitions, validation: OfflineTransitions) -> OfflineRow:
@@ -122,13 +114,7 @@ def load_rows(learner: OfflineLearner, inputs: dict[str, str], run: RunFolder) -
     if not (folder / MANIFEST_NAME).exists():
         return []
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    changed = [name for name, value in inputs.items() if manifest["inputs"].get(name) != value]
-    if changed:
-        was = ", ".join(f"{name}={manifest['inputs'].get(name)}" for name in changed if name != "transitions")
-        raise UserError(
-            f"the run in {run.path} was started with {was or 'other episodes or another reward'}: name another folder, "
-            "or delete it"
-        )
+    check_same_inputs(manifest["inputs"], inputs, run.path)
     learner.load_state_dict(tensors, folder)
     rows = read_rows(run.path / PROGRESS_FILE)[: manifest["rows"]]
     if len(rows) != manifest["rows"]:
