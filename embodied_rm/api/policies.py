@@ -21,7 +21,7 @@ from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
-from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.types import Episode
@@ -69,7 +69,8 @@ def refine(
         envs: What `LearnedReward` returned for a vector environment with `render_views`, `view_names`, `instructions`
             and `AutoresetMode.DISABLED`, such as the simulator of this package.
         policy: The policy to start from; it is not changed.
-        recorded: Episodes with states and actions, good and bad, for `algorithm="rlpd"`; the model scores their videos.
+        recorded: Episodes with states and actions, good and bad, for the algorithms hnpg and rlpd; the model scores
+            their videos.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
@@ -93,8 +94,8 @@ def refine(
             f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
             "shaping by another discount would change the optimal policy"
         )
-    if recorded is not None and refine_config.algorithm != "rlpd":
-        raise UserError('recorded= is for algorithm="rlpd": set both, or neither')
+    if recorded is not None and refine_config.algorithm not in USES_RECORDED:
+        raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
     options = RefineOptions(recorded=None if recorded is None else reward_transitions(list(recorded), spec))
     with open_kept_or_temporary(folder) as run:
         result = refine_policy(

@@ -32,6 +32,7 @@ from embodied_rm.report.plot import plot_learning_curves
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.envs.rollout_stats import HOVER_POTENTIAL
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
+from embodied_rm.rl.refine_config import USES_RECORDED
 from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
@@ -81,20 +82,21 @@ class CompareConfig:
                 f"{task}: {preset.num_demonstrations} demonstrations needed, and only collect.num_successes="
                 f"{self.collect.num_successes} are recorded"
             )
-        if self.refine.algorithm == "rlpd":
-            self._check_rlpd()
+        if self.refine.algorithm in USES_RECORDED:
+            self._check_recorded_use()
         for rule in self.rules:
             max_steps = make_task(task).max_episode_steps
             with_rule(rule, self.refine.reward).check_rollout_steps(preset.rollout_steps, max_steps)
 
-    def _check_rlpd(self) -> None:
-        """Raise `UserError` for rules and policies that `algorithm=rlpd` does not support."""
+    def _check_recorded_use(self) -> None:
+        """Raise `UserError` for rules and policies that an algorithm with recorded episodes does not support."""
+        algorithm = self.refine.algorithm
         for name in self.rules:
             if not find_rule(name).per_step or find_rule(name).treats_timeout_as_terminal:
-                raise UserError(f"refine.algorithm=rlpd needs rules that are known step by step, not {name}")
+                raise UserError(f"refine.algorithm={algorithm} needs rules that are known step by step, not {name}")
         if self.clone.obs_mode != "state":
             observed = f"clone.obs_mode={self.clone.obs_mode}"
-            raise UserError(f"refine.algorithm=rlpd is for policies of the state, not {observed}")
+            raise UserError(f"refine.algorithm={algorithm} is for policies of the state, not {observed}")
 
 
 def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:

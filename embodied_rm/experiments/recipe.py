@@ -8,6 +8,7 @@ from embodied_rm.api.in_context import DemonstrationKeys
 from embodied_rm.client.shaping import DEFAULT_SUCCESS_THRESHOLD
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.refine_config import USES_RECORDED
 from embodied_rm.tabletop import clone_policy, collect_episodes
 from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_sim.registry import make_task
@@ -79,7 +80,8 @@ def unused_algorithm_keys(algorithm: str) -> tuple[str, ...]:
 
     A cell's recorded episodes are those of its own folder. Cells of PPO were stored when it was the only algorithm.
     """
-    return ("recorded_data",) if algorithm == "rlpd" else ("recorded_data", "algorithm", "rlpd")
+    keys = ["recorded_data", *(name for name in USES_RECORDED if name != algorithm)]
+    return tuple(keys) if algorithm in USES_RECORDED else (*keys, "algorithm")
 
 
 def record_threshold(threshold: float | None) -> float | str:

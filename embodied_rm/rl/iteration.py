@@ -23,12 +23,27 @@ from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, UpdateStats
+from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.rlpd import RLPD, RLPDStats
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.log_rows import LogRow, summarize_iteration
 
 Learner = PPO | RLPD
+
+
+def make_critic(policy: GaussianPolicy, config: RefineConfig, critic_obs_dim: int) -> ValueCritic:
+    """Return a new critic on the device of the policy, for observations of size `critic_obs_dim`.
+
+    If they are not those of the policy, the first rollout sets their normalization. They have a detailed encoding of
+    lengths if those of the policy do.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
+    if shares_observation(critic, policy):
+        critic.normalizer.load_state_dict(policy.normalizer.state_dict())
+    return critic.to(policy.device)
 
 
 def make_learner(
@@ -38,31 +53,23 @@ def make_learner(
     demonstrations: DemoPairs | None = None,
     dist: DistContext = SINGLE_PROCESS,
 ) -> PPO:
-    """Return PPO for the policy, on its device, with a new critic.
-
-    The critic has observations of size `critic_obs_dim`. If they are not those of the policy, the first rollout sets
-    their normalization. They have a detailed encoding of lengths if those of the policy do.
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
-    if shares_observation(critic, policy):
-        critic.normalizer.load_state_dict(policy.normalizer.state_dict())
-    critic.to(policy.device)
+    """Return PPO for the policy, on its device, with a new critic."""
+    critic = make_critic(policy, config, critic_obs_dim)
     return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, dist)
 
 
-def make_rlpd(
+def make_hybrid_learner(
     policy: GaussianPolicy, config: RefineConfig, env: RewardEnv, recorded: OfflineTransitions | None
-) -> RLPD:
-    """Return RLPD for the policy, which learns from recorded transitions too.
+) -> HNPG | RLPD:
+    """Return a learner for the policy that learns from recorded transitions too.
 
     Raises:
         UserError: There are none, they have other sizes than the policy, or the algorithm does not support the rule or
             the observations.
     """
+    algorithm, rule = config.algorithm, config.reward.rule
     if recorded is None:
-        raise UserError("algorithm=rlpd learns from recorded episodes too: name them, recorded_data= or recorded=")
+        raise UserError(f"algorithm={algorithm} learns from recorded episodes: name them, recorded_data= or recorded=")
     spec, sizes = policy.spec, (recorded.observation.shape[1], recorded.action.shape[1])
     if sizes != (spec.obs_dim, spec.action_dim):
         raise UserError(
@@ -71,10 +78,21 @@ def make_rlpd(
         )
     if spec.obs_mode != "state" or policy.device.type != "cpu":
         observed = f"obs_mode={spec.obs_mode} on {policy.device.type}"
-        raise UserError(f"algorithm=rlpd is for policies of the state on the CPU, not {observed}")
+        raise UserError(f"algorithm={algorithm} is for policies of the state on the CPU, not {observed}")
     if not env.rule.per_step or env.rule.treats_timeout_as_terminal:
-        raise UserError(f"algorithm=rlpd needs a rule that is known step by step, not reward.rule={config.reward.rule}")
-    return RLPD(policy, recorded, config.rlpd, config.ppo.gamma, config.seed, value_range(env.rule, config.reward))
+        raise UserError(f"algorithm={algorithm} needs a rule that is known step by step, not reward.rule={rule}")
+    values = value_range(env.rule, config.reward)
+    if algorithm == "rlpd":
+        return RLPD(policy, recorded, config.rlpd, config.ppo.gamma, config.seed, values)
+    if env.rule.progress_source == "none" and config.reward.success_source == "model":
+        raise UserError(
+            f"algorithm=hnpg: the critic observes the model's progress, which reward.rule={rule} does not read from "
+            "recorded episodes: set reward.rule=shaped or reward.success_source=simulator"
+        )
+    critic = make_critic(policy, config, env.critic_obs_dim)
+    if not shares_observation(critic, policy):
+        raise UserError("algorithm=hnpg is for environments whose critic has the observations of the policy")
+    return HNPG(policy, critic, recorded, config.ppo, config.hnpg, config.seed, values)
 
 
 def value_range(rule: RewardRule, config: RewardConfig) -> tuple[float, float]:
@@ -138,6 +156,8 @@ def update_ppo(
     if env.rule.treats_timeout_as_terminal:
         buffer.terminated |= buffer.done & buffer.valid
     shaping_scale = config.reward.progress_scale if env.rule.is_potential_based else 0.0
+    if isinstance(learner, HNPG):
+        learner.fit_recorded(buffer, shaping_scale)
     batch = buffer.make_batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaping_scale, heuristic)
     return learner.update(
         batch,

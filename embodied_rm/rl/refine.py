@@ -16,13 +16,14 @@ from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.learned_env import make_reward_env
 from embodied_rm.rl.envs.reward_env import has_env_state
-from embodied_rm.rl.iteration import Learner, make_heuristic, make_learner, make_rlpd, run_iteration
+from embodied_rm.rl.iteration import Learner, make_heuristic, make_hybrid_learner, make_learner, run_iteration
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, save_policy
+from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.rlpd import RLPD
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, save_refinement
-from embodied_rm.rl.refine_config import RefineConfig, success_description
+from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig, success_description
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, stream_seed
 from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
@@ -67,7 +68,7 @@ class RefineOptions:
     demonstrations: DemoPairs | None = None
     """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
     recorded: OfflineTransitions | None = None
-    """Recorded transitions with the rewards of the environment's rule, needed with `algorithm="rlpd"`."""
+    """Recorded transitions with the rewards of the environment's rule, needed by the algorithms that use them."""
     dist: DistContext = SINGLE_PROCESS  # The processes that share the environments. The first one evaluates and writes.
 
 
@@ -105,8 +106,8 @@ def refine(
     if config.start_pool_size:
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
     observation, _ = reward_env.reset(seed=dist.env_seeds(stream_seed(config.seed, 0), env.num_envs))
-    if config.algorithm == "rlpd":
-        learner: Learner = make_rlpd(policy, config, reward_env, options.recorded)
+    if config.algorithm in USES_RECORDED:
+        learner: Learner = make_hybrid_learner(policy, config, reward_env, options.recorded)
     else:
         learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
@@ -153,8 +154,8 @@ def validate_config(
     """Raise `UserError` if inputs that the settings need are missing."""
     if config.start_pool_size and dist.world_size > 1:
         raise UserError(f"start_pool_size={config.start_pool_size} works in one process only: set start_pool_size=0")
-    if config.algorithm == "rlpd" and dist.world_size > 1:
-        raise UserError("algorithm=rlpd works in one process only")
+    if config.algorithm in USES_RECORDED and dist.world_size > 1:
+        raise UserError(f"algorithm={config.algorithm} works in one process only")
     if not config.imitation_coef:
         return
     if config.algorithm == "rlpd":
@@ -223,7 +224,11 @@ def summarize_algorithm(learner: Learner, config: RefineConfig) -> dict[str, obj
             "updates": f"{config.rlpd.updates_per_step:g} per step, {config.rlpd.batch_size} transitions each",
             "recorded": f"{recorded} transitions, {share:.0%} of each batch",
         }
+    hybrid = {}
+    if isinstance(learner, HNPG):
+        hybrid = {"recorded": f"{learner.num_recorded} transitions, weight {config.hnpg.recorded_coef:g} in the critic"}
     return {
+        **hybrid,
         "heuristic coefficient": f"{config.heuristic_coef}, 0 at a mean final potential of {config.heuristic_off_at:g}",
         "KL to the imitated policy": f"{config.bc_kl_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,

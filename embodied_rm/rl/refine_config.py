@@ -7,17 +7,20 @@ from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
+from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig, RLPDConfig
 
-ALGORITHMS = ("ppo", "rlpd")
+ALGORITHMS = ("ppo", "hnpg", "rlpd")
+USES_RECORDED = ("hnpg", "rlpd")
+"""Algorithms that learn from recorded transitions too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefineConfig:
     """Refinement by reinforcement learning, on a learned reward or on another one for comparison."""
 
-    algorithm: Literal["ppo", "rlpd"] = "ppo"
-    """Proximal policy optimization, or off-policy learning with recorded transitions, which needs fewer episodes."""
+    algorithm: Literal["ppo", "hnpg", "rlpd"] = "ppo"
+    """Proximal policy optimization, the same with a critic that learns from recorded transitions too, or off-policy
+    learning with recorded transitions, which needs fewer episodes."""
     iterations: int = 30  # number of rollouts, warm-up included
     rollout_steps: int = 60  # steps of each environment per rollout
     critic_warmup_iterations: int = 2
@@ -45,6 +48,7 @@ class RefineConfig:
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    hnpg: HNPGConfig = field(default_factory=HNPGConfig)
     rlpd: RLPDConfig = field(default_factory=RLPDConfig)
 
     def __post_init__(self) -> None:

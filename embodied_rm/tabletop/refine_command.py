@@ -16,7 +16,7 @@ from embodied_rm.models.potential_fusion import FusionKind
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel, VideoRewardModel
 from embodied_rm.paths import resolve_reward_model
-from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
 from embodied_rm.score.async_labeling import LabelingConfig
 from embodied_rm.tabletop.envs import EnvConfig
 
@@ -49,8 +49,9 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
         if self.demonstration is not None and self.judge.type is not None:
             raise UserError(f"demonstration= and judge={self.judge.type} both select the reward model: set one of them")
         self.check_demonstration_keys(in_context=self.demonstration is not None)
-        if (self.algorithm == "rlpd") != (self.recorded_data is not None):
-            raise UserError("algorithm=rlpd and recorded_data= belong together: set both, or neither")
+        if (self.algorithm in USES_RECORDED) != (self.recorded_data is not None):
+            algorithms = " or ".join(USES_RECORDED)
+            raise UserError(f"algorithm={algorithms} and recorded_data= belong together: set both, or neither")
 
 
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:

@@ -91,11 +91,15 @@ def test_recorded_episodes_take_part_in_a_refinement(
     row = json.loads((tmp_path / "refined" / "progress.jsonl").read_text().splitlines()[-1])
     assert row["updates"] == 2 * 4 * 4 and row["kl"] > 0
     assert "of each batch" in capsys.readouterr().out
+    assert main([*recorded, "algorithm=hnpg", "hnpg.updates=2", f"out={tmp_path / 'hybrid'}"]) == 0
+    assert metrics(tmp_path / "hybrid")["tasks"]["lift_cube"]["iterations"] == 2
+    assert "transitions, weight 1 in the critic" in capsys.readouterr().out
     for words, message in (
-        ([*common], "algorithm=rlpd and recorded_data= belong together"),
-        ([*recorded, "algorithm=ppo"], "algorithm=rlpd and recorded_data= belong together"),
+        ([*common], "algorithm=hnpg or rlpd and recorded_data= belong together"),
+        ([*recorded, "algorithm=ppo"], "algorithm=hnpg or rlpd and recorded_data= belong together"),
+        ([*recorded, "algorithm=hnpg", "reward.rule=sparse"], "set reward.rule=shaped or reward.success_source=simul"),
         ([*recorded, "reward.rule=redistributed"], "needs whole rollouts"),
-        ([*recorded, "reward.uncertainty_penalty=1"], "does not support reward.uncertainty_penalty"),
+        ([*recorded, "reward.uncertainty_penalty=1"], "rewarded without reward.uncertainty_penalty"),
         ([*recorded, "task=push_to_zone"], "push_to_zone"),
     ):
         assert main([*words, f"out={tmp_path / 'refused'}"]) == 2

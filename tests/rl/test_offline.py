@@ -67,6 +67,7 @@ def corridor(repeats: int = 40) -> OfflineTransitions:
         reward=torch.tensor([float(end) for end in ends]),
         next_observation=states[moves],
         terminated=torch.tensor(ends),
+        potential=torch.zeros(len(rows)),
         episode_index=torch.arange(len(rows)) % 20,
     )
 
@@ -269,7 +270,9 @@ def test_ranks_keep_the_order_of_all_frames_and_have_equal_distances() -> None:
 
 def test_transitions_pair_each_frame_with_the_next_and_leave_out_the_last_action() -> None:
     episodes = [make_episode(4), make_episode(6, success=False)]
-    transitions = make_transitions(episodes, [np.arange(3, dtype=np.float32), np.zeros(5, np.float32)])
+    rewards, potentials = [np.arange(3, dtype=np.float32), np.zeros(5, np.float32)], [np.arange(4) / 4, None]
+    transitions = make_transitions(episodes, rewards, potentials)
+    assert transitions.potential.tolist() == [0, 0.25, 0.5, 0, 0, 0, 0, 0], "of the states before the actions"
     assert len(transitions) == 8
     assert transitions.terminated.tolist() == [False, False, True, *[False] * 5]
     first, second = (np.asarray(episode.state, np.float32) for episode in episodes)

@@ -189,7 +189,7 @@ def test_non_finite_loss_raises_without_a_step(column: str, loss: str, poison: f
     ppo = learner(replace(CONFIG, num_minibatches=1))
     batch = bandit(ppo)
     getattr(batch, column)[3] = -poison
-    with pytest.raises(UserError, match=f"the {loss} loss became"):
+    with pytest.raises(UserError, match=f"the loss of the {loss} became"):
         ppo.update(batch)
     assert torch.isfinite(weights(ppo.policy)).all() and torch.isfinite(weights(ppo.critic)).all()
 

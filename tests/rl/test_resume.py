@@ -78,6 +78,7 @@ def play(
         reward=torch.arange(9.0),
         next_observation=pairs.observation,
         terminated=torch.arange(9) == 8,
+        potential=torch.zeros(9),
         episode_index=torch.zeros(9, dtype=torch.int64),
     )
     options = RefineOptions(demonstrations=pairs, recorded=recorded)
@@ -98,6 +99,7 @@ def play(
         ("lift_cube", RewardConfig(rule="dense", success_source="simulator"), {"start_pool_size": 6}),
         ("press_button", RewardConfig(rule="blended"), {"with_embeddings": True}),
         ("press_button", RewardConfig(rule="sigmoid_reference"), {"rollout_steps": 45}),
+        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2), {"algorithm": "hnpg"}),
     ],
 )
 def test_resumed_runs_are_bit_identical(task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path) -> None:

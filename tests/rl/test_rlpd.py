@@ -20,9 +20,9 @@ from embodied_rm.rl.iteration import value_range
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
+from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
 from embodied_rm.rl.off_policy.rlpd import RLPD
-from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_config import RefineConfig
@@ -41,6 +41,7 @@ def transitions(count: int, obs_dim: int = 2, action_dim: int = 2, seed: int = 0
         reward=1 - (action - 0.5).square().mean(1),
         next_observation=torch.randn(count, obs_dim, generator=generator),
         terminated=torch.ones(count, dtype=torch.bool),
+        potential=torch.zeros(count),
         episode_index=torch.zeros(count, dtype=torch.int64),
     )
 
@@ -81,6 +82,7 @@ def test_critics_learn_the_value_of_a_chain() -> None:
         reward=torch.tensor([0.0, 0.0, 1.0]).repeat(50),
         next_observation=states.roll(-1, 0).repeat(50, 1),
         terminated=torch.tensor([False, False, True]).repeat(50),
+        potential=torch.zeros(150),
         episode_index=torch.zeros(150, dtype=torch.int64),
     )
     settings = {"recorded_share": 1.0, "updates_per_step": 60.0, "target_noise": 0.0, "target_update_rate": 0.05}
@@ -230,7 +232,7 @@ def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recorded", "reward", "policy", "message"),
     [
-        (None, {}, SPEC, "algorithm=rlpd learns from recorded episodes too: name them"),
+        (None, {}, SPEC, "algorithm=rlpd learns from recorded episodes: name them"),
         (transitions(9, obs_dim=3), {}, SPEC, "states of size 3 and actions of size 2, the policy 2 and 2"),
         (transitions(9), {"rule": "redistributed"}, SPEC, "needs a rule that is known step by step"),
         (transitions(9), {}, replace(SPEC, obs_mode="proprio+embeddings"), "for policies of the state on the CPU"),

@@ -1,11 +1,12 @@
 """Adam for small networks, on one flat vector of parameters and one of gradients."""
 
 from collections.abc import Mapping
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 
@@ -58,3 +59,12 @@ class FlatAdam:
         self._steps = int(state["step"])
         self._exp_avg.copy_(state["exp_avg"])
         self._exp_avg_sq.copy_(state["exp_avg_sq"])
+
+
+def check_finite_step(loss: float, grad_norm: float, name: str, setting: str) -> None:
+    """Raise `UserError` if the loss of `name` or its gradient is not finite; `setting` is the key to lower."""
+    if not (isfinite(loss) and isfinite(grad_norm)):
+        raise UserError(
+            f"the loss of the {name} became {loss} (gradient norm {grad_norm}); the step was not taken. Check rewards "
+            f"and observations for non-finite numbers, or lower {setting}"
+        )

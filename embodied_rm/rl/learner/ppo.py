@@ -10,7 +10,7 @@ import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import e, isfinite, log, pi
+from math import e, log, pi
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
@@ -32,7 +32,7 @@ from embodied_rm.rl.learner.gradients import (
     kl_grad,
     weighted_sum,
 )
-from embodied_rm.rl.learner.optimizer import FlatAdam
+from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, gaussian_kl
 from embodied_rm.threads import count_cores, run_concurrently, torch_threads
 
@@ -243,12 +243,15 @@ class PPO:
         self.dist.all_reduce([mean])
         return float(mean)
 
-    def _step_critic(self, inputs: Tensor, target: Tensor, count: int) -> LossAndGradNorm:
-        """Step the critic on this process's part, inputs [b, D + 1] and targets [b], of a minibatch of `count`."""
+    def _step_critic(self, inputs: Tensor, target: Tensor, count: int, weight: Tensor | float = 1.0) -> LossAndGradNorm:
+        """Step the critic on this process's part of a minibatch of `count`.
+
+        The part has inputs [b, D + 1], targets [b], and the weights [b, 1] of their errors.
+        """
         activations = forward(self.critic.mlp, inputs)
         error = activations[-1] - target[:, None]
-        backward(self.critic.mlp, activations, 2 / count * error)
-        return self._step(error.square().sum() / count, self.critic_optimizer, "critic")
+        backward(self.critic.mlp, activations, 2 / count * weight * error)
+        return self._step((weight * error.square()).sum() / count, self.critic_optimizer, "critic")
 
     def _step_actor(
         self, normalized_obs: Tensor, actions: ActionBatch, count: int, penalties: KLPenalties
@@ -287,11 +290,8 @@ class PPO:
         """Sum loss and gradient over all processes, and step the optimizer."""
         self.dist.all_reduce([loss, optimizer.gradient])
         loss_value, grad_norm = loss.item(), optimizer.gradient.norm().item()
-        if not (isfinite(loss_value) and isfinite(grad_norm)):
-            setting, value = f"{name}_learning_rate", f"{loss_value} (gradient norm {grad_norm})"
-            hint = "Check rewards and observations for non-finite numbers"
-            setting_hint = f"lower {setting}={getattr(self.config, setting)}"
-            raise UserError(f"the {name} loss became {value}; the step was not taken. {hint}, or {setting_hint}")
+        setting = f"{name}_learning_rate"
+        check_finite_step(loss_value, grad_norm, name, f"{setting}={getattr(self.config, setting)}")
         optimizer.step(grad_norm)
         return loss_value, grad_norm
 

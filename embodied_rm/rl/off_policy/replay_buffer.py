@@ -11,7 +11,24 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 
-COLUMNS = ("observation", "action", "reward", "next_observation", "terminated")
+COLUMNS = ("observation", "action", "reward", "next_observation", "terminated", "potential")
+
+
+def rollout_transitions(rollout: RolloutBuffer) -> OfflineTransitions:
+    """Return the valid transitions of a rollout, whose critic has the observations of the policy, in order of time."""
+    valid = torch.from_numpy(rollout.valid.reshape(-1))
+    columns = {
+        "observation": rollout.critic_observation,
+        "action": rollout.action,
+        "reward": rollout.reward,
+        "next_observation": rollout.next_critic_observation,
+        "terminated": rollout.terminated,
+        "potential": rollout.potential,
+    }
+    return OfflineTransitions(
+        **{name: torch.from_numpy(column.reshape(-1, *column.shape[2:]))[valid] for name, column in columns.items()},
+        episode_index=torch.zeros(int(valid.sum()), dtype=torch.int64),  # unknown, and not used by a learner
+    )
 
 
 class ReplayBuffer:
@@ -25,28 +42,20 @@ class ReplayBuffer:
             "reward": torch.zeros(capacity),
             "next_observation": torch.zeros(capacity, obs_dim),
             "terminated": torch.zeros(capacity, dtype=torch.bool),
+            "potential": torch.zeros(capacity),
         }
 
     def __len__(self) -> int:
         return min(self._num_added, self._capacity)
 
     def add(self, rollout: RolloutBuffer) -> None:
-        """Add the valid transitions of a rollout, whose critic has the observations of the policy, in order of time."""
-        valid = torch.from_numpy(rollout.valid.reshape(-1))
-        columns = {
-            "observation": rollout.critic_observation,
-            "action": rollout.action,
-            "reward": rollout.reward,
-            "next_observation": rollout.next_critic_observation,
-            "terminated": rollout.terminated,
-        }
-        count = int(valid.sum())
-        rows = (self._num_added + torch.arange(count)) % self._capacity
-        for name, column in columns.items():
-            added = torch.from_numpy(column.reshape(-1, *column.shape[2:]))[valid]
+        """Add the transitions of a rollout, in order of time."""
+        added = rollout_transitions(rollout)
+        rows = (self._num_added + torch.arange(len(added))) % self._capacity
+        for name, column in self._columns.items():
             # With more transitions than room, the last ones stay.
-            self._columns[name][rows[-self._capacity :]] = added[-self._capacity :]
-        self._num_added += count
+            column[rows[-self._capacity :]] = getattr(added, name)[-self._capacity :]
+        self._num_added += len(added)
 
     def sample(self, count: int, generator: torch.Generator) -> OfflineTransitions:
         """Sample transitions uniformly, with replacement."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from statistics import fmean
 
 import torch
@@ -21,11 +21,11 @@ from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
-from embodied_rm.rl.learner.optimizer import FlatAdam
+from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
+from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
-from embodied_rm.rl.off_policy.rlpd_config import RLPDConfig
 from embodied_rm.rl.offline.critics import QEnsemble, squared_excess, td_target, update_target
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.threads import torch_threads
@@ -189,11 +189,7 @@ class RLPD:
 
     def _step(self, optimizer: FlatAdam, loss: Tensor, name: str) -> None:
         norm, value = float(optimizer.gradient.norm()), float(loss.detach())
-        if not (isfinite(norm) and isfinite(value)):
-            raise UserError(
-                f"the loss of the {name} became {value} (gradient norm {norm}): check rewards and observations for "
-                f"non-finite numbers, or lower rlpd.learning_rate={self.config.learning_rate}"
-            )
+        check_finite_step(value, norm, name, f"rlpd.learning_rate={self.config.learning_rate}")
         optimizer.step(norm)
 
     @torch.no_grad()

@@ -44,7 +44,9 @@ class OfflineReward:
             UserError: The rule needs whole rollouts, or the config has an uncertainty penalty.
         """
         if config.uncertainty_penalty:
-            raise UserError("algorithm=rlpd does not support reward.uncertainty_penalty: set it to 0")
+            raise UserError(
+                "recorded episodes are rewarded without reward.uncertainty_penalty: set it to 0, or algorithm=ppo"
+            )
         return cls(rule=config.rule, progress_scale=config.progress_scale, success_reward=config.success_reward)
 
     @property
@@ -72,8 +74,9 @@ class OfflineReward:
         outputs: Sequence[RewardOutput | None] = predictions or [None] * len(episodes)
         longest = max((len(episode) - 1 for episode in episodes), default=None)
         params = RewardParams(gamma=gamma, scale=self.progress_scale, max_episode_steps=longest)
-        rewards = [self._rewards(episode, output, params) for episode, output in zip(episodes, outputs, strict=True)]
-        transitions = make_transitions(episodes, rewards, uses_outcome=bool(self.success_reward))
+        progress = [self._progress(episode, output) for episode, output in zip(episodes, outputs, strict=True)]
+        rewards = [self._rewards(*inputs, params) for inputs in zip(episodes, outputs, progress, strict=True)]
+        transitions = make_transitions(episodes, rewards, progress, uses_outcome=bool(self.success_reward))
         if find_rule(self.rule).policy_invariant and not transitions.terminated.any():
             successes = sum(episode.success is True for episode in episodes)
             raise DataError(
@@ -83,16 +86,24 @@ class OfflineReward:
             )
         return transitions
 
-    def _rewards(self, episode: Episode, output: RewardOutput | None, params: RewardParams) -> Array:
-        rule = find_rule(self.rule)
-        progress = None if output is None else np.clip(output.progress, 0, 1).astype(np.float32)
-        if rule.progress_source == "simulator":
+    def _progress(self, episode: Episode, output: RewardOutput | None) -> Array | None:
+        """Return the progress that the rule rewards, float32 [T]; None: it rewards none."""
+        if find_rule(self.rule).progress_source == "simulator":
             if episode.progress is None:
                 raise DataError(f"{episode.name}: the simulator's progress was not recorded; use rule=shaped or sparse")
-            progress = episode.progress
-        success_prob = None if output is None else np.nan_to_num(output.success)
+            return episode.progress
+        return None if output is None else np.clip(output.progress, 0, 1).astype(np.float32)
+
+    def _rewards(
+        self, episode: Episode, output: RewardOutput | None, progress: Array | None, params: RewardParams
+    ) -> Array:
         return recorded_rewards(
-            episode, rule, params, progress=progress, success_prob=success_prob, success_reward=self.success_reward
+            episode,
+            find_rule(self.rule),
+            params,
+            progress=progress,
+            success_prob=None if output is None else np.nan_to_num(output.success),
+            success_reward=self.success_reward,
         )
 
 

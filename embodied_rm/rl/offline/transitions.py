@@ -25,6 +25,7 @@ class OfflineTransitions:
     reward: Tensor  # float32 [B]
     next_observation: Tensor  # float32 [B, D]
     terminated: Tensor  # bool [B]: the task was done, so that nothing follows
+    potential: Tensor  # float32 [B], of the states, as the rule sees it; 0: it has none
     episode_index: Tensor  # int64 [B]
 
     def __len__(self) -> int:
@@ -59,13 +60,18 @@ class OfflineTransitions:
 
 
 def make_transitions(
-    episodes: Sequence[Episode], rewards: Sequence[Array], *, uses_outcome: bool = True
+    episodes: Sequence[Episode],
+    rewards: Sequence[Array],
+    potentials: Sequence[Array | None] | None = None,
+    *,
+    uses_outcome: bool = True,
 ) -> OfflineTransitions:
     """Return the transitions of episodes.
 
     Args:
         episodes: Episodes with state and action. The action of the last frame is not taken.
         rewards: Reward of each transition, float32 [T - 1] per episode.
+        potentials: Potential of each state as the rule sees it, float32 [T] per episode; None: 0.
         uses_outcome: Whether a recorded success ends the task. Else the last state of every episode has a value.
 
     Raises:
@@ -80,6 +86,7 @@ def make_transitions(
     lengths = [len(episode) - 1 for episode in episodes]
     if not sum(lengths):
         raise DataError(f"none of these {len(episodes)} episodes has two frames: there is no transition")
+    zeros = np.zeros(max(map(len, episodes)), np.float32)
     states = [np.asarray(episode.state, np.float32) for episode in episodes]
     return OfflineTransitions(
         observation=torch.from_numpy(np.concatenate([state[:-1] for state in states])),
@@ -87,6 +94,14 @@ def make_transitions(
         reward=torch.from_numpy(np.concatenate(rewards).astype(np.float32)),
         next_observation=torch.from_numpy(np.concatenate([state[1:] for state in states])),
         terminated=torch.from_numpy(np.concatenate([uses_outcome & ends_in_success(episode) for episode in episodes])),
+        potential=torch.from_numpy(
+            np.concatenate(
+                [
+                    (zeros if potential is None else potential)[:length].astype(np.float32)
+                    for potential, length in zip(potentials or [None] * len(episodes), lengths, strict=True)
+                ]
+            )
+        ),
         episode_index=torch.from_numpy(np.repeat(np.arange(len(episodes)), lengths)),
     )
 

@@ -1,4 +1,4 @@
-"""Settings of off-policy learning with recorded transitions."""
+"""Settings of refinements that learn from recorded transitions too."""
 
 from dataclasses import dataclass
 
@@ -35,3 +35,19 @@ class RLPDConfig:
             value = getattr(self, name)
             if not (0 <= value <= 1 and (low_allowed or value)):
                 raise UserError(f"{name} must be in {'[' if low_allowed else '('}0, 1], got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HNPGConfig:
+    """Hybrid natural policy gradient (arXiv 2311.08384), with PPO as the policy gradient."""
+
+    recorded_coef: float = 1.0
+    """Weight of the recorded states in the loss of the critic, each against one state of the rollout."""
+    updates: int = 200  # updates of the Q-functions per iteration, 256 transitions each
+    learning_rate: float = 1e-3  # learning rate of the Q-functions
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "updates")
+        for name in ("recorded_coef", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
