@@ -32,8 +32,8 @@ from embodied_rm.tabletop.envs import EnvConfig
 from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_sim.registry import make_task
 
-METHODS = ("clone", "iql", "dpo", "rlpd")
-"""What refinement starts from; `rlpd` starts from the clone and goes on learning from the recordings."""
+METHODS = ("clone", "iql", "dpo", "hnpg", "rlpd")
+"""What refinement starts from; `hnpg` and `rlpd` start from the clone and go on learning from the recordings."""
 FIRST_SEED = 1  # settings were chosen on recordings of seed 101
 
 
@@ -132,6 +132,8 @@ def refine_config(cell: MethodCell, config: BenchOnlineConfig, data: Path, polic
             rollout_steps=10,
             iterations=config.rlpd_iterations,
         )
+    if cell.method == "hnpg":
+        common |= {"algorithm": "hnpg", "recorded_data": data}
     max_steps = make_task(cell.task).max_episode_steps
     return RefineCommand(
         **common, env=EnvConfig(num_envs=config.num_envs), rollout_steps=max_steps, iterations=config.iterations

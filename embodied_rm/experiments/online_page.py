@@ -63,8 +63,9 @@ def markdown_section(cells: Sequence[CellResult], settings: Mapping[str, Any], p
         f"`embodied-rm bench online`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
         f"and {settings['num_rollouts']} rollouts of a policy that was cloned from a few of them. `clone` imitates all "
         "recorded successes. `iql` learns from all recordings by their outcome. `dpo` improves the clone in a world "
-        f"model. PPO refines each on the simulator's success, with {settings['num_envs']} environments. `rlpd` "
-        f"refines the clone with the recordings in its batches. Seeds: {settings['num_seeds']}, "
+        f"model. PPO refines each on the simulator's success, with {settings['num_envs']} environments. `hnpg` refines "
+        "the clone with a critic that learns from the recordings too, `rlpd` with the recordings in its batches. "
+        f"Seeds: {settings['num_seeds']}, "
         f"{settings['eval_episodes']} evaluation episodes per iteration. Largest drop: how far success falls below "
         "that at the start. Ratio: geometric mean of the episodes over those of the clone, with the p-value of a "
         f"paired permutation test. All cells as data: `{companion_path(page, '', '.jsonl').name}`.",

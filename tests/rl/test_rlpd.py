@@ -139,6 +139,23 @@ def test_a_policy_beyond_the_bounds_of_actions_is_led_back() -> None:
     assert (learner.policy.mlp[-1].bias.grad > 0).all()  # type: ignore[union-attr]
 
 
+def test_the_divergence_from_the_imitated_policy_is_in_the_loss_and_bounds_it() -> None:
+    """The same updates diverge less the more it weighs; at the imitated policy it is 0."""
+    learner, batch = make_learner(transitions(64)), transitions(64, seed=1)
+    losses = [learner.policy_loss(batch, coef)[0].item() for coef in (0.0, 3.0)]
+    assert losses[0] == pytest.approx(losses[1])
+    with torch.no_grad():
+        learner.policy.mlp[-1].bias += 0.1  # type: ignore[operator]
+    losses = [learner.policy_loss(batch, coef)[0].item() for coef in (0.0, 3.0)]
+    variance = float(learner.policy.log_std.detach()[0].exp().square())
+    assert losses[1] - losses[0] == pytest.approx(3.0 * 2 * 0.1**2 / (2 * variance), rel=1e-3)
+    divergence = []
+    for coef in (0.0, 0.1, 10.0):
+        learner = make_learner(transitions(500), recorded_share=1.0, updates_per_step=10.0, learning_rate=1e-3)
+        divergence.append(learner.update(make_rollout(), train_policy=True, bc_kl_coef=coef).bc_kl)
+    assert divergence[0] > divergence[1] > divergence[2]
+
+
 def test_without_training_the_policy_does_not_change() -> None:
     learner = make_learner(transitions(64))
     before = {name: tensor.clone() for name, tensor in learner.policy.state_dict().items()}

@@ -21,11 +21,14 @@ class RLPDConfig:
     they disagree."""
     policy_delay: int = 2  # updates of the critics per update of the policy
     target_noise: float = 0.1  # standard deviation of the noise of the next action in targets (TD3, arXiv 1802.09477)
+    bc_kl_coef: float = 0.02
+    """Weight of the KL divergence (nats) from the imitated policy, against values; it falls linearly to 0 over the
+    iterations. Without it, the first updates lose the imitated policy."""
     buffer_capacity: int = 100_000  # transitions of the replay buffer
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
-        check_minimum(self, 0, "pessimism", "target_noise")
+        check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef")
         if min(self.critic_hidden_sizes, default=0) < 1:
             raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")
         for name in ("updates_per_step", "learning_rate"):

@@ -22,7 +22,7 @@ from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
-from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
@@ -90,8 +90,13 @@ class RLPD:
         return len(self._recorded)
 
     @torch_threads(1)
-    def update(self, rollout: RolloutBuffer, *, train_policy: bool) -> RLPDStats:
+    def update(self, rollout: RolloutBuffer, *, train_policy: bool, bc_kl_coef: float = 0.0) -> RLPDStats:
         """Add a rollout to the replay buffer, and take as many updates as its steps ask for.
+
+        Args:
+            rollout: The rollout.
+            train_policy: Whether the policy is trained; the critics are.
+            bc_kl_coef: Weight of the KL divergence of the policy from the imitated one.
 
         Raises:
             UserError: A loss or gradient is not finite. That step is not taken.
@@ -109,7 +114,7 @@ class RLPD:
             recorded_values.append(value)
             self._num_updates += 1
             if train_policy and self._num_updates % self.config.policy_delay == 0:
-                policy_values.append(self._step_policy(batch))
+                policy_values.append(self._step_policy(batch, bc_kl_coef))
         after = self._distributions(self.policy, observation)
         return RLPDStats(
             kl=after.mean_kl(before),
@@ -133,7 +138,7 @@ class RLPD:
         values = self.critics(normalizer(batch.observation), batch.action.clamp(-1, 1))
         return (values - target).square().mean(1).sum(), values
 
-    def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
+    def policy_loss(self, batch: OfflineTransitions, bc_kl_coef: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the loss of the policy, and the mean values [B] of its actions."""
         observation = self.policy.normalizer(batch.observation)
         unbounded = self.policy.mlp(observation)
@@ -141,7 +146,11 @@ class RLPD:
         values = self.critics(observation, action)
         lower_bound = values.mean(0) - self.config.pessimism * values.std(0, correction=0)
         # The values have no gradient beyond the bounds of actions; the second term leads back.
-        return (squared_excess(unbounded) - lower_bound).mean(), values.mean(0)
+        loss = (squared_excess(unbounded) - lower_bound).mean()
+        if bc_kl_coef:
+            log_std = self.policy.clamped_log_std
+            loss = loss + bc_kl_coef * gaussian_kl(unbounded, log_std, self.reference.mlp(observation), log_std).mean()
+        return loss, values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -177,11 +186,11 @@ class RLPD:
         count = self._recorded_per_batch
         return float(loss.detach()), float(values.detach()[:, :count].mean()) if count else 0.0
 
-    def _step_policy(self, batch: OfflineTransitions) -> float:
+    def _step_policy(self, batch: OfflineTransitions, bc_kl_coef: float) -> float:
         """Step the policy; return the mean value of its actions."""
         self.policy_optimizer.gradient.zero_()
         self.critics.requires_grad_(False)
-        loss, values = self.policy_loss(batch)
+        loss, values = self.policy_loss(batch, bc_kl_coef)
         loss.backward()
         self.critics.requires_grad_(True)
         self._step(self.policy_optimizer, loss, "policy")
