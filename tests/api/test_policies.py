@@ -76,7 +76,12 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
 
 def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], tmp_path: Path) -> None:
     policy, model = erm.clone(demos, steps=20, batch_size=32), erm.load_reward_model()
-    options = {"iterations": 2, "rollout_steps": 3, "critic_warmup_iterations": 1, "rlpd": {"batch_size": 8}}
+    options = {
+        "iterations": 2,
+        "rollout_steps": 3,
+        "critic_warmup_iterations": 1,
+        "rlpd": {"batch_size": 8, "pretraining_updates": 2},
+    }
     envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
     erm.refine(envs, policy, recorded=demos, algorithm="rlpd", folder=tmp_path, **options)
     rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]

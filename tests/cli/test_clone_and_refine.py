@@ -84,6 +84,7 @@ def test_recorded_episodes_take_part_in_a_refinement(
     demos: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = [*REFINE, f"policy={cloned}", f"checkpoint={reward_model}", "algorithm=rlpd", "rlpd.batch_size=16"]
+    common.append("rlpd.pretraining_updates=2")
     recorded = [*common, f"recorded_data={demos}"]
     assert main([*recorded, f"out={tmp_path / 'refined'}"]) == 0
     numbers = metrics(tmp_path / "refined")["tasks"]["lift_cube"]

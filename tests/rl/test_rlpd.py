@@ -61,7 +61,8 @@ def make_rollout(obs_dim: int = 2, action_dim: int = 2, first: int = 0) -> Rollo
 def make_learner(recorded: OfflineTransitions, **config: object) -> RLPD:
     torch.manual_seed(0)
     policy = GaussianPolicy(replace(SPEC, obs_dim=recorded.observation.shape[1]))
-    return RLPD(policy, recorded, RLPDConfig(**config), gamma=0.9, seed=0)  # type: ignore[arg-type]
+    settings = RLPDConfig(**{"pretraining_updates": 0, **config})  # type: ignore[arg-type]
+    return RLPD(policy, recorded, settings, gamma=0.9, seed=0)
 
 
 def test_the_policy_finds_the_best_action() -> None:
@@ -156,6 +157,17 @@ def test_the_divergence_from_the_imitated_policy_is_in_the_loss_and_bounds_it() 
     assert divergence[0] > divergence[1] > divergence[2]
 
 
+def test_critics_are_trained_before_the_policy_after_the_first_rollout_only() -> None:
+    learner = make_learner(transitions(64), recorded_share=1.0, pretraining_updates=300, updates_per_step=1.0)
+    first = learner.update(make_rollout(), train_policy=False)
+    assert first.updates == NUM_STEPS * NUM_ENVS and first.critic_loss < 0.2
+    unprepared = make_learner(transitions(64), recorded_share=1.0, updates_per_step=1.0)
+    assert unprepared.update(make_rollout(), train_policy=False).critic_loss > 2 * first.critic_loss
+    steps = learner.critics_optimizer.state_dict()["step"]
+    learner.update(make_rollout(), train_policy=True)
+    assert learner.critics_optimizer.state_dict()["step"] - steps == NUM_STEPS * NUM_ENVS
+
+
 def test_without_training_the_policy_does_not_change() -> None:
     learner = make_learner(transitions(64))
     before = {name: tensor.clone() for name, tensor in learner.policy.state_dict().items()}
@@ -212,7 +224,14 @@ CONFIG = RefineConfig(
     critic_warmup_iterations=1,
     reward=RewardConfig(success_patience=4),
     ppo=PPOConfig(gamma=0.95),
-    rlpd=RLPDConfig(updates_per_step=0.5, learning_rate=1e-3, critic_hidden_sizes=(32, 32), num_critics=2),
+    rlpd=RLPDConfig(
+        updates_per_step=0.5,
+        pretraining_updates=0,
+        learning_rate=1e-3,
+        critic_hidden_sizes=(32, 32),
+        num_critics=2,
+        bc_kl_coef=0.0,
+    ),
 )
 
 
@@ -234,7 +253,14 @@ def test_a_weak_policy_improves(tmp_path: Path) -> None:
 def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
     settings = {
         "algorithm": "rlpd",
-        "rlpd": RLPDConfig(batch_size=16, num_critics=2, critic_hidden_sizes=(8,), policy_delay=5, buffer_capacity=50),
+        "rlpd": RLPDConfig(
+            batch_size=16,
+            num_critics=2,
+            critic_hidden_sizes=(8,),
+            policy_delay=5,
+            buffer_capacity=50,
+            pretraining_updates=10,
+        ),
     }
     reward = RewardConfig(success_patience=2, success_threshold=0.2)
     uninterrupted = play(tmp_path / "uninterrupted", "lift_cube", reward, **settings)

@@ -10,6 +10,9 @@ class RLPDConfig:
     """Reinforcement learning with prior data (arXiv 2302.02948)."""
 
     updates_per_step: float = 2.0  # updates of the critics per environment step
+    pretraining_updates: int = 5000
+    """Updates of the critics after the first rollout, before the policy is trained: while values still rise, their
+    order is wrong, and the policy would follow it."""
     batch_size: int = 256
     recorded_share: float = 0.5  # share of recorded transitions in a batch; the others are from the replay buffer
     learning_rate: float = 3e-4
@@ -28,7 +31,7 @@ class RLPDConfig:
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
-        check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef")
+        check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef", "pretraining_updates")
         if min(self.critic_hidden_sizes, default=0) < 1:
             raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")
         for name in ("updates_per_step", "learning_rate"):

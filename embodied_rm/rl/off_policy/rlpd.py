@@ -107,6 +107,9 @@ class RLPD:
         observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
         before = self._distributions(self.policy, observation)
         critic_losses, policy_values, recorded_values = [], [], []
+        if not self._num_updates:
+            for _ in range(self.config.pretraining_updates):
+                self._step_critics(self._sample())
         for _ in range(max(1, round(self.config.updates_per_step * rollout.num_steps * rollout.num_envs))):
             batch = self._sample()
             loss, value = self._step_critics(batch)
