@@ -129,8 +129,7 @@ def run_iteration(
     with stats.time_phase("learn"):
         train_policy = iteration >= config.critic_warmup_iterations
         if isinstance(learner, RLPD):
-            bc_kl_coef = config.rlpd.bc_kl_coef * (1 - iteration / config.iterations)
-            update: UpdateStats | RLPDStats = learner.update(buffer, train_policy=train_policy, bc_kl_coef=bc_kl_coef)
+            update: UpdateStats | RLPDStats = learner.update(buffer, train_policy=train_policy)
         else:
             update = update_ppo(learner, buffer, env, rollout_rewards, stats, iteration, config, heuristic)
     return observation, summarize_iteration(iteration, stats.sum_over_processes(dist), update)

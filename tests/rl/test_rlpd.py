@@ -61,7 +61,7 @@ def make_rollout(obs_dim: int = 2, action_dim: int = 2, first: int = 0) -> Rollo
 def make_learner(recorded: OfflineTransitions, **config: object) -> RLPD:
     torch.manual_seed(0)
     policy = GaussianPolicy(replace(SPEC, obs_dim=recorded.observation.shape[1]))
-    settings = RLPDConfig(**{"pretraining_updates": 0, **config})  # type: ignore[arg-type]
+    settings = RLPDConfig(**{"pretraining_updates": 0, "bc_kl_coef": 0.0, **config})  # type: ignore[arg-type]
     return RLPD(policy, recorded, settings, gamma=0.9, seed=0)
 
 
@@ -142,18 +142,19 @@ def test_a_policy_beyond_the_bounds_of_actions_is_led_back() -> None:
 
 def test_the_divergence_from_the_imitated_policy_is_in_the_loss_and_bounds_it() -> None:
     """The same updates diverge less the more it weighs; at the imitated policy it is 0."""
-    learner, batch = make_learner(transitions(64)), transitions(64, seed=1)
-    losses = [learner.policy_loss(batch, coef)[0].item() for coef in (0.0, 3.0)]
+    learners, batch = [make_learner(transitions(64), bc_kl_coef=coef) for coef in (0.0, 3.0)], transitions(64, seed=1)
+    losses = [learner.policy_loss(batch)[0].item() for learner in learners]
     assert losses[0] == pytest.approx(losses[1])
     with torch.no_grad():
-        learner.policy.mlp[-1].bias += 0.1  # type: ignore[operator]
-    losses = [learner.policy_loss(batch, coef)[0].item() for coef in (0.0, 3.0)]
-    variance = float(learner.policy.log_std.detach()[0].exp().square())
+        for learner in learners:
+            learner.policy.mlp[-1].bias += 0.1  # type: ignore[operator]
+    losses = [learner.policy_loss(batch)[0].item() for learner in learners]
+    variance = float(learners[0].policy.log_std.detach()[0].exp().square())
     assert losses[1] - losses[0] == pytest.approx(3.0 * 2 * 0.1**2 / (2 * variance), rel=1e-3)
     divergence = []
     for coef in (0.0, 0.1, 10.0):
-        learner = make_learner(transitions(500), recorded_share=1.0, updates_per_step=10.0, learning_rate=1e-3)
-        divergence.append(learner.update(make_rollout(), train_policy=True, bc_kl_coef=coef).bc_kl)
+        settings = {"recorded_share": 1.0, "updates_per_step": 10.0, "learning_rate": 1e-3, "bc_kl_coef": coef}
+        divergence.append(make_learner(transitions(500), **settings).update(make_rollout(), train_policy=True).bc_kl)
     assert divergence[0] > divergence[1] > divergence[2]
 
 

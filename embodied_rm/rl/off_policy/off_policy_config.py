@@ -25,8 +25,8 @@ class RLPDConfig:
     policy_delay: int = 2  # updates of the critics per update of the policy
     target_noise: float = 0.1  # standard deviation of the noise of the next action in targets (TD3, arXiv 1802.09477)
     bc_kl_coef: float = 0.02
-    """Weight of the KL divergence (nats) from the imitated policy, against values; it falls linearly to 0 over the
-    iterations. Without it, the first updates lose the imitated policy."""
+    """Weight of the KL divergence (nats) from the imitated policy, against values; constant. Without it, the first
+    updates lose the imitated policy."""
     buffer_capacity: int = 100_000  # transitions of the replay buffer
 
     def __post_init__(self) -> None:

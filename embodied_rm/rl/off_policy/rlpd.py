@@ -90,13 +90,8 @@ class RLPD:
         return len(self._recorded)
 
     @torch_threads(1)
-    def update(self, rollout: RolloutBuffer, *, train_policy: bool, bc_kl_coef: float = 0.0) -> RLPDStats:
+    def update(self, rollout: RolloutBuffer, *, train_policy: bool) -> RLPDStats:
         """Add a rollout to the replay buffer, and take as many updates as its steps ask for.
-
-        Args:
-            rollout: The rollout.
-            train_policy: Whether the policy is trained; the critics are.
-            bc_kl_coef: Weight of the KL divergence of the policy from the imitated one.
 
         Raises:
             UserError: A loss or gradient is not finite. That step is not taken.
@@ -117,7 +112,7 @@ class RLPD:
             recorded_values.append(value)
             self._num_updates += 1
             if train_policy and self._num_updates % self.config.policy_delay == 0:
-                policy_values.append(self._step_policy(batch, bc_kl_coef))
+                policy_values.append(self._step_policy(batch))
         after = self._distributions(self.policy, observation)
         return RLPDStats(
             kl=after.mean_kl(before),
@@ -141,7 +136,7 @@ class RLPD:
         values = self.critics(normalizer(batch.observation), batch.action.clamp(-1, 1))
         return (values - target).square().mean(1).sum(), values
 
-    def policy_loss(self, batch: OfflineTransitions, bc_kl_coef: float = 0.0) -> tuple[Tensor, Tensor]:
+    def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
         """Return the loss of the policy, and the mean values [B] of its actions."""
         observation = self.policy.normalizer(batch.observation)
         unbounded = self.policy.mlp(observation)
@@ -150,10 +145,9 @@ class RLPD:
         lower_bound = values.mean(0) - self.config.pessimism * values.std(0, correction=0)
         # The values have no gradient beyond the bounds of actions; the second term leads back.
         loss = (squared_excess(unbounded) - lower_bound).mean()
-        if bc_kl_coef:
-            log_std = self.policy.clamped_log_std
-            loss = loss + bc_kl_coef * gaussian_kl(unbounded, log_std, self.reference.mlp(observation), log_std).mean()
-        return loss, values.mean(0)
+        log_std = self.policy.clamped_log_std
+        divergence = gaussian_kl(unbounded, log_std, self.reference.mlp(observation), log_std)
+        return loss + self.config.bc_kl_coef * divergence.mean(), values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -189,11 +183,11 @@ class RLPD:
         count = self._recorded_per_batch
         return float(loss.detach()), float(values.detach()[:, :count].mean()) if count else 0.0
 
-    def _step_policy(self, batch: OfflineTransitions, bc_kl_coef: float) -> float:
+    def _step_policy(self, batch: OfflineTransitions) -> float:
         """Step the policy; return the mean value of its actions."""
         self.policy_optimizer.gradient.zero_()
         self.critics.requires_grad_(False)
-        loss, values = self.policy_loss(batch, bc_kl_coef)
+        loss, values = self.policy_loss(batch)
         loss.backward()
         self.critics.requires_grad_(True)
         self._step(self.policy_optimizer, loss, "policy")
