@@ -10,7 +10,7 @@ import pytest
 import torch
 from rl_envs import ImageModel, PointReachEnv
 from test_refine import SPEC, evaluate, weak_policy
-from test_rlpd import make_rollout, transitions
+from test_rlpd import make_chain, make_rollout, transitions
 
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -92,16 +92,7 @@ def test_recorded_states_have_the_value_of_the_present_policy_not_of_the_recorde
 
 
 def test_values_of_a_chain_are_discounted_and_stay_in_their_range() -> None:
-    states = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    chain = OfflineTransitions(
-        observation=states.repeat(60, 1),
-        action=torch.zeros(180, 2),
-        reward=torch.tensor([0.0, 0.0, 1.0]).repeat(60),
-        next_observation=states.roll(-1, 0).repeat(60, 1),
-        terminated=torch.tensor([False, False, True]).repeat(60),
-        potential=torch.zeros(180),
-        episode_index=torch.zeros(180, dtype=torch.int64),
-    )
+    chain = make_chain(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 60)
     learner = make_hnpg(chain)
     learner.fit_recorded(as_rollout(chain), shaping_scale=0.0)
     assert torch.allclose(learner._recorded_values[:3], torch.tensor([0.81, 0.9, 1.0]), atol=0.05)

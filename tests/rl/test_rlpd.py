@@ -46,6 +46,20 @@ def transitions(count: int, obs_dim: int = 2, action_dim: int = 2, seed: int = 0
     )
 
 
+def make_chain(states: torch.Tensor, repeats: int = 50) -> OfflineTransitions:
+    """Return three states [3, D] in a row, an action without effect, 1 at the end: values gamma^2, gamma, 1."""
+    count = 3 * repeats
+    return OfflineTransitions(
+        observation=states.repeat(repeats, 1),
+        action=torch.zeros(count, 2),
+        reward=torch.tensor([0.0, 0.0, 1.0]).repeat(repeats),
+        next_observation=states.roll(-1, 0).repeat(repeats, 1),
+        terminated=torch.tensor([False, False, True]).repeat(repeats),
+        potential=torch.zeros(count),
+        episode_index=torch.zeros(count, dtype=torch.int64),
+    )
+
+
 def make_rollout(obs_dim: int = 2, action_dim: int = 2, first: int = 0) -> RolloutBuffer:
     """Return a rollout whose rewards are consecutive numbers; the second environment's third step diverged."""
     buffer = RolloutBuffer(NUM_STEPS, NUM_ENVS, obs_dim, action_dim, obs_dim)
@@ -75,19 +89,9 @@ def test_the_policy_finds_the_best_action() -> None:
 
 
 def test_critics_learn_the_value_of_a_chain() -> None:
-    # Three states in a row, one action that counts for nothing, 1 at the end: values gamma^2, gamma, 1.
     states = torch.eye(3)
-    chain = OfflineTransitions(
-        observation=states.repeat(50, 1),
-        action=torch.zeros(150, 2),
-        reward=torch.tensor([0.0, 0.0, 1.0]).repeat(50),
-        next_observation=states.roll(-1, 0).repeat(50, 1),
-        terminated=torch.tensor([False, False, True]).repeat(50),
-        potential=torch.zeros(150),
-        episode_index=torch.zeros(150, dtype=torch.int64),
-    )
     settings = {"recorded_share": 1.0, "updates_per_step": 60.0, "target_noise": 0.0, "target_update_rate": 0.05}
-    learner = make_learner(chain, learning_rate=1e-3, **settings)
+    learner = make_learner(make_chain(states), learning_rate=1e-3, **settings)
     learner.update(make_rollout(obs_dim=3), train_policy=False)
     values = learner.critics(learner.policy.normalizer(states), torch.zeros(3, 2)).mean(0)
     assert torch.allclose(values, torch.tensor([0.81, 0.9, 1.0]), atol=0.03)

@@ -61,10 +61,17 @@ class FlatAdam:
         self._exp_avg_sq.copy_(state["exp_avg_sq"])
 
 
-def check_finite_step(loss: float, grad_norm: float, name: str, setting: str) -> None:
-    """Raise `UserError` if the loss of `name` or its gradient is not finite; `setting` is the key to lower."""
+def take_finite_step(optimizer: FlatAdam, loss: float, name: str, setting: str) -> float:
+    """Step an optimizer with its gradient, and return the norm of that.
+
+    Raises `UserError`, without a step, if the loss of `name` or the gradient is not finite. `setting` is the key to
+    lower.
+    """
+    grad_norm = float(optimizer.gradient.norm())
     if not (isfinite(loss) and isfinite(grad_norm)):
         raise UserError(
             f"the loss of the {name} became {loss} (gradient norm {grad_norm}); the step was not taken. Check rewards "
             f"and observations for non-finite numbers, or lower {setting}"
         )
+    optimizer.step(grad_norm)
+    return grad_norm

@@ -32,7 +32,7 @@ from embodied_rm.rl.learner.gradients import (
     kl_grad,
     weighted_sum,
 )
-from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
+from embodied_rm.rl.learner.optimizer import FlatAdam, take_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, gaussian_kl
 from embodied_rm.threads import count_cores, run_concurrently, torch_threads
 
@@ -289,11 +289,8 @@ class PPO:
     def _step(self, loss: Tensor, optimizer: FlatAdam, name: str) -> LossAndGradNorm:
         """Sum loss and gradient over all processes, and step the optimizer."""
         self.dist.all_reduce([loss, optimizer.gradient])
-        loss_value, grad_norm = loss.item(), optimizer.gradient.norm().item()
-        setting = f"{name}_learning_rate"
-        check_finite_step(loss_value, grad_norm, name, f"{setting}={getattr(self.config, setting)}")
-        optimizer.step(grad_norm)
-        return loss_value, grad_norm
+        loss_value, setting = loss.item(), f"{name}_learning_rate"
+        return loss_value, take_finite_step(optimizer, loss_value, name, f"{setting}={getattr(self.config, setting)}")
 
 
 @torch.no_grad()

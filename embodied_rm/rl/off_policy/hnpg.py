@@ -18,7 +18,7 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
 from embodied_rm.rl.learner.buffer import RolloutBuffer
-from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
+from embodied_rm.rl.learner.optimizer import FlatAdam, take_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, LossAndGradNorm, PPOConfig
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig
@@ -67,7 +67,8 @@ class HNPG(PPO):
         # PPO's generator serves the actor, which may train at the same time.
         self.recorded_generator = torch.Generator().manual_seed(seed)
         self._num_rollouts = 0
-        self._recorded_inputs, self._recorded_values = torch.zeros(0), torch.zeros(0)
+        self._recorded_inputs = critic.inputs(recorded.observation, recorded.potential)
+        self._recorded_values = torch.zeros(0)
 
     @property
     def num_recorded(self) -> int:
@@ -93,7 +94,6 @@ class HNPG(PPO):
             observation = self.policy.normalizer(recorded.observation)
             values = self.q_functions(observation, self._sample_actions(observation)).mean(0)
             self._recorded_values = values.clamp(*self._value_range) + shaping_scale * recorded.potential
-            self._recorded_inputs = self.critic.inputs(recorded.observation, recorded.potential)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -128,10 +128,8 @@ class HNPG(PPO):
         self.q_optimizer.gradient.zero_()
         loss = (self.q_functions(normalizer(batch.observation), batch.action.clamp(-1, 1)) - target).square().mean()
         loss.backward()
-        norm = float(self.q_optimizer.gradient.norm())
         setting = f"hnpg.learning_rate={self._hnpg.learning_rate}"
-        check_finite_step(float(loss.detach()), norm, "Q-functions", setting)
-        self.q_optimizer.step(norm)
+        take_finite_step(self.q_optimizer, float(loss.detach()), "Q-functions", setting)
         update_target(self.target_q_functions, self.q_functions, TARGET_UPDATE_RATE)
 
     def _fit_critic(

@@ -21,7 +21,7 @@ from embodied_rm.checkpoint_io import add_prefix, load_into, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
-from embodied_rm.rl.learner.optimizer import FlatAdam, check_finite_step
+from embodied_rm.rl.learner.optimizer import FlatAdam, take_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
@@ -194,9 +194,7 @@ class RLPD:
         return float(values.detach().mean())
 
     def _step(self, optimizer: FlatAdam, loss: Tensor, name: str) -> None:
-        norm, value = float(optimizer.gradient.norm()), float(loss.detach())
-        check_finite_step(value, norm, name, f"rlpd.learning_rate={self.config.learning_rate}")
-        optimizer.step(norm)
+        take_finite_step(optimizer, float(loss.detach()), name, f"rlpd.learning_rate={self.config.learning_rate}")
 
     @torch.no_grad()
     def _distributions(self, policy: GaussianPolicy, observation: Tensor) -> GaussianBatch:
