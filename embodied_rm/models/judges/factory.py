@@ -1,12 +1,13 @@
 """Create the judge of a configuration."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError, lookup
+from embodied_rm.models.goal_images import read_goal_images
 from embodied_rm.models.judges.chat import ChatModel
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig, read_api_key
 from embodied_rm.models.judges.judge_config import (
@@ -61,7 +62,10 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | Re
     if config.type == SARM_TYPE:
         return SarmJudge(*require_base_model(config), input_spec, device=config.device)
     chat, question = JUDGE_FACTORIES[config.type](config)
-    return VlmJudge(chat, question, input_spec)
+    goal = read_goal_images(config.goal_images, config.views or None) if config.goal_images else None
+    if goal is not None and question.needs_goal:  # it leaves out cameras without a goal image
+        input_spec = replace(input_spec, views=goal.names)
+    return VlmJudge(chat, question, input_spec, goal)
 
 
 def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:

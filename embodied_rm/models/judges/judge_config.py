@@ -32,6 +32,8 @@ READOUTS = {
 }
 """Readouts of ReWiND."""
 REMOTE_TYPE, SARM_TYPE = "remote", "sarm"
+GOAL_FREE_TYPES = (REMOTE_TYPE, SARM_TYPE, "rewind", "robometer", "robo_reward", "topreward")
+"""Types that show their model no goal image."""
 TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
 """The question about a complete video, offline only. The other questions are in `questions`."""
@@ -44,6 +46,7 @@ class JudgeConfig:
     type: str | None = None  # One of `JUDGE_TYPES`. None: the checkpoint is used.
     folder: Path | None = None  # folder of the released files, for a model in this process
     base_model: Path | None = None  # folder of the base model of adapters, or of files that the release lacks
+    goal_images: tuple[Path, ...] = ()  # of every episode, each named after its view
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
     readout: str = "online"  # of ReWiND: one of `READOUTS`
@@ -71,6 +74,8 @@ class JudgeConfig:
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
         check_minimum(self, 1, "batch_size", prefix="judge.")
+        if self.goal_images and (self.type in GOAL_FREE_TYPES or self.question == SHUFFLED_QUESTION):
+            raise UserError(f"judge={self.type} takes no goal image: leave out judge.goal_images=")
         if self.type == "question":
             lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
             questions = [*QUESTIONS_BY_ANSWER_MODE[self.answer_mode]]
@@ -92,9 +97,12 @@ class JudgeConfig:
 
 
 def judge_digest(config: JudgeConfig) -> str:
-    """Return the SHA-256 of everything that determines its scores: the settings and all files of its folders."""
-    settings = {key: str(value) for key, value in vars(config).items() if key not in ("folder", "base_model", "device")}
+    """Return the SHA-256 of everything that determines its scores: the settings and all files that they name."""
+    located = ("folder", "base_model", "device", "goal_images")
+    settings = {key: str(value) for key, value in vars(config).items() if key not in located}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for path in config.goal_images:
+        digest.update(path.stem.encode() + path.read_bytes())
     for folder in (config.folder, config.base_model):
         for path in sorted(folder.rglob("*")) if folder is not None else ():
             if path.is_file():

@@ -40,8 +40,12 @@ class VlmJudge:
     demonstrations, and shows the goal image if the question has a place for it.
     """
 
-    def __init__(self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None) -> None:
+    def __init__(
+        self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None, goal: Views | None = None
+    ) -> None:
+        """Take a model and a question; `goal`, of one row, is that of episodes whose `reset` has none."""
         self.chat, self.question, self.input_spec = chat, question, input_spec or InputSpec()
+        self.goal = goal
         self.failures: Counter[str] = Counter()
         """Number of unscored frames by reason, see `chat.FAILURES`."""
         self.capabilities = Capabilities(
@@ -56,11 +60,11 @@ class VlmJudge:
         reference: Demonstration | None = None,
     ) -> JudgeState:
         """Start N episodes at their first frames, without a query; `UserError` if the question needs goal images."""
+        if goal is None and self.goal is not None:
+            goal = self.goal.select(np.zeros(len(views), np.int64))
         check_reset(len(views), instructions, goal)
         if goal is None and self.question.needs_goal:
-            raise UserError(
-                "this judge needs a goal image: set goal_images=[front.png] of score or evaluate, or goal= of reset"
-            )
+            raise UserError("this judge needs a goal image: set judge.goal_images=[front.png], or goal= of reset")
         first_frames, view_names = frames_per_env(views), tuple(views.names)
         goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
         rows = zip(map(remove_token_brackets, instructions), first_frames, goal_frames, strict=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -20,13 +21,16 @@ from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges.factory import open_judge
-from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.released.goal_distance import to_potential
 from embodied_rm.models.released.liv import LivEncoder
 from embodied_rm.models.released.r3m import R3mEncoder, find_architecture
 from embodied_rm.models.released.vip import VipEncoder
 from embodied_rm.models.scoring import score_episodes
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.types import Views
 
 EXAMPLE = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()])
@@ -141,7 +145,7 @@ def test_a_camera_without_a_goal_image_is_left_out(folders: dict[str, Path]) -> 
 
 @pytest.mark.parametrize("name", ["r3m", "vip"])
 def test_without_a_goal_image_it_is_refused(folders: dict[str, Path], name: str) -> None:
-    with pytest.raises(UserError, match=r"needs a goal image: set goal_images=\[front.png\]"):
+    with pytest.raises(UserError, match=r"needs a goal image: set judge.goal_images=\[front.png\]"):
         open_encoder(folders, name).reset(Views(names=("front",), frames=np.zeros((1, 1, 8, 8, 3), np.uint8)), ["go"])
 
 
@@ -173,12 +177,47 @@ def test_score_and_evaluate_take_goal_images(folders: dict[str, Path], videos: P
     assert metrics["episodes"] == 2 and metrics["invalid"] == 0
 
 
-def test_audit_has_no_goal_images(
+def test_every_command_takes_the_goal_images_of_a_judge(
     folders: dict[str, Path], videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge = ["judge=r3m", f"judge.folder={folders['r3m']}", f"data={videos}/dataset"]
-    assert main(["audit", *judge, f"out={tmp_path}/audit"]) == 2
-    assert "needs a goal image" in capsys.readouterr().err
+    assert main(["audit", *judge, f"out={tmp_path}/without"]) == 2
+    assert "needs a goal image: set judge.goal_images=[front.png]" in capsys.readouterr().err
+    goal = f"judge.goal_images=[{videos}/front.png]"
+    assert main(["audit", *judge, goal, f"out={tmp_path}/audit"]) == 0
+    assert main(["score", *judge, goal, f"out={tmp_path}/key", "videos=false"]) == 0
+    assert main(["score", *judge, f"goal_images=[{videos}/front.png]", f"out={tmp_path}/score", "videos=false"]) == 0
+    tables = [pq.read_table(next((tmp_path / name).rglob("00000.parquet"))) for name in ("key", "score")]
+    assert tables[0]["progress_dense"] == tables[1]["progress_dense"]
+
+
+def test_simulated_episodes_are_rewarded_by_the_distance_to_a_goal_image(
+    folders: dict[str, Path], videos: Path
+) -> None:
+    config = JudgeConfig(type="vip", folder=folders["vip"], goal_images=(videos / "front.png",))
+    judge = open_judge(config)
+    envs = make_envs("lift_cube", EnvConfig(num_envs=2, views=("front", "wrist")), ends_on_success=False)
+    try:
+        env = LearnedRewardEnv(envs, judge, RewardConfig(success_source="simulator"), gamma=1.0)
+        env.reset(seed=0)
+        _, reward, _, _, infos = env.step(np.ones((2, env.single_action_space.shape[0]), np.float32))
+    finally:
+        envs.close()
+    assert (infos["next_potential"] > 0).any() and reward == pytest.approx(infos["next_potential"], abs=1e-6)
+
+
+def test_a_judge_that_shows_no_goal_image_refuses_it(folders: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match="judge=sarm takes no goal image"):
+        JudgeConfig(type="sarm", folder=folders["r3m"], goal_images=(Path("front.png"),))
+
+
+def test_the_digest_of_a_judge_covers_its_goal_images(folders: dict[str, Path], tmp_path: Path) -> None:
+    config = JudgeConfig(type="r3m", folder=folders["r3m"], goal_images=(tmp_path / "front.png",))
+    digests = set()
+    for shade in (0, 255):
+        Image.new("RGB", (8, 8), (shade,) * 3).save(tmp_path / "front.png")
+        digests.add(judge_digest(config))
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize(
