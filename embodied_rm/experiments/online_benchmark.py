@@ -48,7 +48,7 @@ class BenchOnlineConfig:
     num_rollouts: int = 40
     num_envs: int = 64
     iterations: int = 20
-    rlpd_iterations: int = 100
+    rlpd_iterations: int = 40
     target_success: float = 0.8
     eval_episodes: int = 64
     checkpoint: Path | None = None
@@ -129,7 +129,7 @@ def refine_config(cell: MethodCell, config: BenchOnlineConfig, data: Path, polic
             algorithm="rlpd",
             recorded_data=data,
             env=EnvConfig(num_envs=5),
-            rollout_steps=10,
+            rollout_steps=50,
             iterations=config.rlpd_iterations,
         )
     if cell.method == "hnpg":

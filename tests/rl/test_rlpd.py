@@ -23,6 +23,7 @@ from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
 from embodied_rm.rl.off_policy.rlpd import RLPD
+from embodied_rm.rl.off_policy.smoothness import largest_change
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_config import RefineConfig
@@ -134,6 +135,47 @@ def test_the_policy_maximizes_a_lower_bound_of_the_ensemble(pessimism: float) ->
     values = learner.critics(observation, learner.policy(batch.observation)[0]).detach().numpy()
     assert loss.item() == pytest.approx(-(values.mean(0) - pessimism * values.std(0)).mean(), abs=1e-5)
     assert np.allclose(mean_value.detach(), values.mean(0), atol=1e-5)
+
+
+def test_the_reference_follows_the_policy_slowly() -> None:
+    """With a reference that stays, the penalty keeps the policy near it; one that follows lets it reach the optimum."""
+    settings = {"recorded_share": 1.0, "updates_per_step": 60.0, "learning_rate": 1e-3, "bc_kl_coef": 1.0}
+    distances = []
+    for rate in (0.0, 0.05):
+        learner = make_learner(transitions(2000), reference_update_rate=rate, **settings)
+        before = learner.policy(torch.zeros(1, 2))[0].detach()
+        learner.update(make_rollout(), train_policy=True)
+        distances.append(float((learner.policy(torch.zeros(1, 2))[0] - 0.5).norm().detach()))
+        reference = learner.reference(torch.zeros(1, 2))[0]
+        assert torch.equal(reference, before) == (rate == 0.0)
+        assert torch.equal(learner.imitated(torch.zeros(1, 2))[0], before)
+    assert distances[1] < 0.1 < distances[0]
+
+
+def test_the_largest_change_is_found_near_each_state() -> None:
+    """A linear function changes by at most the radius times the sum of its absolute slopes."""
+    slopes, states = torch.tensor([3.0, -2.0]), torch.randn(500, 2)
+    slopes.requires_grad_()
+    change = largest_change(lambda s: ((s - states) @ slopes).abs(), states, 0.1, torch.Generator().manual_seed(0))
+    assert (change <= 0.1 * 5 + 1e-6).all() and change.max() > 0.45
+    mean_of_one_sample = 0.1 * (3 * 0.5 + 2 * 2 / (6 * 3))  # E|3u + 2v| of uniform u, v in [-1, 1]
+    assert change.mean() > 1.3 * mean_of_one_sample
+    change.mean().backward()
+    assert slopes.grad is not None and slopes.grad[0] > 0 > slopes.grad[1]
+
+
+def test_smoothness_flattens_critics_between_near_states() -> None:
+    recorded = transitions(256)
+    recorded = replace(recorded, reward=torch.sign(recorded.observation[:, 0]))
+    settings = {"recorded_share": 1.0, "updates_per_step": 60.0, "learning_rate": 1e-3, "smoothness_radius": 0.3}
+    slopes = []
+    for weight in (0.0, 5.0):
+        learner = make_learner(recorded, smoothness_coef=weight, **settings)
+        learner.update(make_rollout(), train_policy=False)
+        states = torch.stack([torch.linspace(-2, 2, 400), torch.zeros(400)], dim=1)
+        values = learner.critics(learner.policy.normalizer(states), torch.zeros(400, 2)).mean(0)
+        slopes.append(float(values.diff().abs().max()))
+    assert slopes[1] < 0.7 * slopes[0]
 
 
 def test_a_policy_beyond_the_bounds_of_actions_is_led_back() -> None:

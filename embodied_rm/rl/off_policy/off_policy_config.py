@@ -24,20 +24,32 @@ class RLPDConfig:
     they disagree."""
     policy_delay: int = 2  # updates of the critics per update of the policy
     target_noise: float = 0.1  # standard deviation of the noise of the next action in targets (TD3, arXiv 1802.09477)
-    bc_kl_coef: float = 0.02
-    """Weight of the KL divergence (nats) from the imitated policy, against values; constant. Without it, the first
+    bc_kl_coef: float = 0.05
+    """Weight of the KL divergence (nats) from the reference policy, against values; constant. Without it, the first
     updates lose the imitated policy."""
+    reference_update_rate: float = 0.001
+    """Share by which the reference policy, at first the imitated one, follows the policy at each update of it: the
+    policy may go far, but not fast. 0: the reference stays the imitated policy."""
+    smoothness_coef: float = 0.0
+    """Weight of the largest change of values and policy between a state and `SMOOTHNESS_SAMPLES` near it (RO2O, arXiv
+    2309.16973); 0: none."""
+    smoothness_radius: float = 0.01  # largest distance of these states along each axis, in standard deviations
     buffer_capacity: int = 100_000  # transitions of the replay buffer
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
         check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef", "pretraining_updates")
+        check_minimum(self, 0, "smoothness_coef", "smoothness_radius")
         if min(self.critic_hidden_sizes, default=0) < 1:
             raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")
         for name in ("updates_per_step", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name, low_allowed in (("recorded_share", True), ("target_update_rate", False)):
+        for name, low_allowed in (
+            ("recorded_share", True),
+            ("reference_update_rate", True),
+            ("target_update_rate", False),
+        ):
             value = getattr(self, name)
             if not (0 <= value <= 1 and (low_allowed or value)):
                 raise UserError(f"{name} must be in {'[' if low_allowed else '('}0, 1], got {value}")

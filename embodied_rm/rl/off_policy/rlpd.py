@@ -3,13 +3,13 @@
 Source: Ball et al., arXiv 2302.02948 ("RLPD"): many updates per step, an ensemble of critics with layer normalization,
 symmetric sampling. The policy is deterministic with exploration noise, as in TD3 (arXiv 1802.09477), since it starts
 from a cloned one. Against overestimated values, which lose the cloned policy again, it maximizes a lower bound of the
-ensemble, and targets stay in the range of possible values.
+ensemble, targets stay in the range of possible values, and a reference policy, which follows slowly, holds it back.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
@@ -26,11 +26,12 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
+from embodied_rm.rl.off_policy.smoothness import largest_change
 from embodied_rm.rl.offline.critics import QEnsemble, squared_excess, td_target, update_target
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.threads import torch_threads
 
-MODULES = ("policy", "reference", "critics", "target_critics")
+MODULES = ("policy", "imitated", "reference", "critics", "target_critics")
 MAX_GRAD_NORM = 10.0
 MAX_TARGET_NOISE = 3.0  # bound of the noise of targets, in standard deviations
 
@@ -72,7 +73,7 @@ class RLPD:
         """
         self.policy, self.config, self.gamma, self.value_range = policy, config, gamma, value_range
         self._recorded, self._recorded_per_batch = recorded, round(config.recorded_share * config.batch_size)
-        self.reference = copy.deepcopy(policy).requires_grad_(False)
+        self.imitated, self.reference = (copy.deepcopy(policy).requires_grad_(False) for _ in range(2))
         self.generator = torch.Generator().manual_seed(seed)
         spec = policy.spec
         with torch.random.fork_rng():
@@ -116,7 +117,7 @@ class RLPD:
         after = self._distributions(self.policy, observation)
         return RLPDStats(
             kl=after.mean_kl(before),
-            bc_kl=after.mean_kl(self._distributions(self.reference, observation)),
+            bc_kl=after.mean_kl(self._distributions(self.imitated, observation)),
             critic_loss=fmean(critic_losses),
             q_recorded=fmean(recorded_values),
             q_policy=fmean(policy_values) if policy_values else 0.0,
@@ -133,8 +134,14 @@ class RLPD:
             next_action = (self.policy.mlp(next_obs).clamp(-1, 1) + noise).clamp(-1, 1)
             next_value = self.target_critics(next_obs, next_action).amin(0)
             target = td_target(batch.reward, batch.terminated, next_value, self.gamma).clamp(*self.value_range)
-        values = self.critics(normalizer(batch.observation), batch.action.clamp(-1, 1))
-        return (values - target).square().mean(1).sum(), values
+        observation, action = normalizer(batch.observation), batch.action.clamp(-1, 1)
+        values = self.critics(observation, action)
+        loss = (values - target).square().mean(1).sum()
+        if self.config.smoothness_coef:
+            at_state = values.detach()
+            change = self._largest_change(lambda s: (self.critics(s, action) - at_state).square().sum(0), observation)
+            loss = loss + self.config.smoothness_coef * change
+        return loss, values
 
     def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
         """Return the loss of the policy, and the mean values [B] of its actions."""
@@ -147,7 +154,14 @@ class RLPD:
         loss = (squared_excess(unbounded) - lower_bound).mean()
         log_std = self.policy.clamped_log_std
         divergence = gaussian_kl(unbounded, log_std, self.reference.mlp(observation), log_std)
-        return loss + self.config.bc_kl_coef * divergence.mean(), values.mean(0)
+        loss = loss + self.config.bc_kl_coef * divergence.mean()
+        if self.config.smoothness_coef:
+            at_state = unbounded.detach()
+            change = self._largest_change(
+                lambda s: gaussian_kl(self.policy.mlp(s), log_std, at_state, log_std), observation
+            )
+            loss = loss + self.config.smoothness_coef * change
+        return loss, values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -191,7 +205,12 @@ class RLPD:
         loss.backward()
         self.critics.requires_grad_(True)
         self._step(self.policy_optimizer, loss, "policy")
+        update_target(self.reference, self.policy, self.config.reference_update_rate)
         return float(values.detach().mean())
+
+    def _largest_change(self, change: Callable[[Tensor], Tensor], observation: Tensor) -> Tensor:
+        """Return the mean over the states of the largest change near them."""
+        return largest_change(change, observation, self.config.smoothness_radius, self.generator).mean()
 
     def _step(self, optimizer: FlatAdam, loss: Tensor, name: str) -> None:
         take_finite_step(optimizer, float(loss.detach()), name, f"rlpd.learning_rate={self.config.learning_rate}")
