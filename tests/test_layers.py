@@ -41,6 +41,7 @@ ARROWS = {
     "hub_checkpoint": {"checkpoint_io", "errors", "hub_download"},
     "data": BASIC | {"hub_download", "run_folder", "plugins"},
     "metrics": BASIC,
+    "programs": BASIC | {"metrics", "rewards", "models.judges.chat"},
     "rewards": BASIC | {"client", "labels", "plugins"},
     "models": BASIC | {"checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
     "rl": BASIC

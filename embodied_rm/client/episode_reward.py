@@ -56,6 +56,8 @@ class Transitions:
     """Reward of the step that a policy implies which was trained on pairs of better and worse episodes."""
     outcome_reward: FloatArray | None = None
     """Reward of the step that a policy implies which was trained on the outcomes of episodes."""
+    program_reward: FloatArray | None = None
+    """Reward of the step that a reward program computes from the state after it."""
     diverged: BoolArray | None = None
     """Whether the simulation diverged in the step, which ended the episode; None: nowhere."""
 

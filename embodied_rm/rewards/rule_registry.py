@@ -17,6 +17,7 @@ RuleInput = Literal[
     "auxiliary_weight",
     "preference_reward",
     "outcome_reward",
+    "program_reward",
 ]
 """An input that not every step has: a column of `Transitions` or a field of `RewardParams`."""
 RewardFn = Callable[[Transitions, RewardParams], FloatArray]
@@ -46,7 +47,7 @@ class RewardRule:
     @property
     def per_step(self) -> bool:
         """Whether the reward of a step is known when the step is taken."""
-        return not self.needs_full_rollout and self.required_input in (None, "max_episode_steps")
+        return not self.needs_full_rollout and self.required_input in (None, "max_episode_steps", "program_reward")
 
 
 _RULES: dict[str, RewardRule] = {}

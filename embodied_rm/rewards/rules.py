@@ -99,6 +99,17 @@ def negative_time(transitions: Transitions, params: RewardParams) -> FloatArray:
     return np.where(transitions.is_success, 0.0, -1.0) + params.scale * SHAPING_COEF * shaping
 
 
+@register_reward_rule("program", progress_source="simulator", required_input="program_reward")
+def program(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale (reward of a reward program), as the program computes it from the simulator's state.
+
+    Nothing keeps the optimal policy: waiting may earn more than success. Source: Eureka (arXiv 2310.12931),
+    Text2Reward (arXiv 2309.11489). A program of progress is a potential instead: rule `dense`.
+    """
+    assert transitions.program_reward is not None
+    return transitions.task_reward + params.scale * transitions.program_reward
+
+
 @register_reward_rule("terminal_ordinal", treats_timeout_as_terminal=True)
 def terminal_ordinal(transitions: Transitions, params: RewardParams) -> FloatArray:
     """Return scale (score - 1) / 4 at the end of the episode, else 0: a score from 1 to 5.

@@ -33,6 +33,7 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
     task: str
     policy: Path
     checkpoint: Path | None = None
+    program: Path | None = None
     recorded_data: Path | None = None
     fusion: str | None = None
     final_eval_episodes: int = 200
@@ -49,6 +50,8 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
         if self.demonstration is not None and self.judge.type is not None:
             raise UserError(f"demonstration= and judge={self.judge.type} both select the reward model: set one of them")
         self.check_demonstration_keys(in_context=self.demonstration is not None)
+        if self.reward.rule == "program" and self.program is None:
+            raise UserError("reward.rule=program pays a reward program: set program=<file of embodied-rm write-reward>")
         if (self.algorithm in USES_RECORDED) != (self.recorded_data is not None):
             algorithms = " or ".join(USES_RECORDED)
             raise UserError(f"algorithm={algorithms} and recorded_data= belong together: set both, or neither")

@@ -17,6 +17,7 @@ from embodied_rm.models.judges.judge_config import judge_digest
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_data, resolve_reward_model
+from embodied_rm.programs.program import Program
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
@@ -27,6 +28,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
 from embodied_rm.score.async_labeling import AsyncLabeler
 from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator, make_verifier, wrap_observations
+from embodied_rm.tabletop.program_env import ProgramEnv, load_program
 from embodied_rm.tabletop.recorded_transitions import read_transitions
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
@@ -71,6 +73,7 @@ class RefineInputs:
     encoder_model: ProgressNet | None  # the model whose embeddings the policy observes; None for a policy of the state
     demonstrations: DemoPairs | None  # the pairs that the policy was cloned from, if `imitation_coef` is set
     recorded: OfflineTransitions | None  # the transitions of `recorded_data`
+    program: Program | None  # the reward program
 
 
 def load_inputs(config: RefineCommand, reporter: Reporter) -> RefineInputs:
@@ -93,6 +96,7 @@ def load_inputs(config: RefineCommand, reporter: Reporter) -> RefineInputs:
         encoder_model=encoder_model,
         demonstrations=demonstrations,
         recorded=recorded,
+        program=None if config.program is None else load_program(config.program, config.task, config.reward.rule),
     )
 
 
@@ -167,6 +171,8 @@ def refine_task(
             task, env_config, refine_config, obs_mode=obs_mode, model=inputs.model, encoder_model=encoder_model
         )
     envs: VectorEnv = make_envs(task, local_env_config, ends_on_success=False)
+    if inputs.program is not None:
+        envs = ProgramEnv(envs, inputs.program)
     if labeler is not None:
         labeling = config.labeling
         envs = RecordEpisodes(envs, labeler.submit, num_recorded=labeling.num_envs, frame_stride=labeling.frame_stride)

@@ -208,7 +208,7 @@ class TaskCheck:
     def check_expert(self, sandbox: TaskSandbox) -> None:
         """Play the expert and check that all goals are reachable and the progress is valid."""
         start, plan = sandbox.read(), self.task.expert_plan()
-        for state, waypoints, goals in sandbox.play(plan, self.task.max_episode_steps):
+        for state, waypoints, goals in sandbox.play([plan] * NUM_TEST_ENVS, self.task.max_episode_steps):
             self.check_progress(state, start)
             for index, goal in zip(waypoints.tolist(), goals, strict=True):
                 self.check_reachable(f"waypoint {index} of expert_plan()", goal, plan[index].tolerance)

@@ -45,11 +45,11 @@ class TaskSandbox:
         """Free the physics."""
         self._backend.close()
 
-    def play(self, plan: Plan, num_steps: int) -> Iterator[tuple[SceneState, IntArray, FloatArray]]:
-        """Follow a plan; after each control step, yield the state, the waypoint indices [N] and the goals [N, 3]."""
+    def play(self, plans: Sequence[Plan], num_steps: int) -> Iterator[tuple[SceneState, IntArray, FloatArray]]:
+        """Follow a plan per environment; after each step, yield the state, waypoint indices [N] and goals [N, 3]."""
         state, rows = self.read(), np.arange(len(self._side))
         follower = PlanFollower(len(rows))
-        follower.assign(rows, [plan] * len(rows), np.ones(len(rows)), state)
+        follower.assign(rows, plans, np.ones(len(rows)), state)
         for _ in range(num_steps):
             waypoint_indices = follower.waypoint_index.copy()
             self._arm.apply_action(np.clip(follower.act(state), -1.0, 1.0))

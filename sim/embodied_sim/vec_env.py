@@ -104,7 +104,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         self._phrasing = np.full(self.num_envs, self._phrasing_indices[0], np.int64)
         self._elapsed = np.zeros(self.num_envs, np.int64)
         self._success_steps = np.zeros(self.num_envs, np.int64)
-        self.state = self._start_state = self._read()
+        self.state = self.start_state = self._read()
         self._define_spaces()
 
     def _define_spaces(self) -> None:
@@ -199,7 +199,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         self._arm.hold_position(rows)
         self._action_delay.reset(rows)
         self.state = self._read()
-        self._start_state = self._start_state.replace_rows(rows, self.state)
+        self.start_state = self.start_state.replace_rows(rows, self.state)
 
     def _read(self) -> SceneState:
         return self._reader.read(self._order, self._side)
@@ -255,7 +255,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         return diverged
 
     def _info(self, diverged: BoolArray) -> dict[str, Any]:
-        subtask, progress = self.task.progress(self.state, self._start_state)
+        subtask, progress = self.task.progress(self.state, self.start_state)
         return {
             "success": self._success_steps >= SUCCESS_HOLD_STEPS,
             "progress": progress.astype(np.float32),
@@ -326,7 +326,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         return {
             **snapshots.add_prefix("physics", self._backend.snapshot()),
             **snapshots.add_prefix("action_delay", self._action_delay.snapshot()),
-            **snapshots.add_prefix("start_state", snapshots.flatten_state(self._start_state)),
+            **snapshots.add_prefix("start_state", snapshots.flatten_state(self.start_state)),
             **{name: getattr(self, f"_{name}").copy() for name in ROW_STATE_FIELDS},
             "target_pos": self._arm.target_pos.copy(),
             "env_spec": snapshots.json_to_array([self.task.name, self._robot_name]),
@@ -347,7 +347,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         self._arm.target_pos[...] = snapshot["target_pos"]
         self._rngs = snapshots.unpack_rngs(snapshot["rngs"])
         self._layouts = snapshots.unpack_layouts(snapshot["layouts"])
-        self._start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", snapshot))
+        self.start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", snapshot))
         self.state = self._read()
         return self._observe()
 

@@ -36,6 +36,7 @@ def video(phi, *, success=None, is_success: bool = False, timed_out: bool = Fals
         contribution=np.diff(phi, axis=0) / 4,
         preference_reward=np.abs(np.diff(phi, axis=0)) / 4,
         outcome_reward=np.abs(np.diff(phi, axis=0)) / 2,
+        program_reward=phi[1:],
     )
 
 
@@ -202,6 +203,7 @@ def rewards_by_rule(name: str, shape: tuple[int, ...], success, failure, phi, ga
         next_potential=after,
         potential_change=after - before,
         success_prob=is_success.astype(float),
+        program_reward=after,
     )
     return RULES[name].compute(steps, RewardParams(gamma=gamma, max_episode_steps=20, reference_rewards=(0.2, 0.7)))
 
@@ -314,4 +316,4 @@ def test_state_rewards_prefer_hovering_to_finishing(name: str):
     returns = [
         float(0.99 ** np.arange(len(s.task_reward)) @ RULES[name].compute(s, params)[:, 0]) for s in (hover, finish)
     ]
-    assert (returns[0] > returns[1]) == (name in {"raw", "hold"})
+    assert (returns[0] > returns[1]) == (name in {"raw", "hold", "program"})

@@ -43,7 +43,8 @@ class ProgressEnv(PointReachEnv):
 
     def _progress_infos(self):
         progress = np.clip(1 - np.linalg.norm(self.position, axis=1), 0, 1).astype(np.float32)
-        return {"progress": progress, "subtask": np.zeros(self.num_envs, np.int64)}
+        subtask = np.zeros(self.num_envs, np.int64)
+        return {"progress": progress, "program_reward": progress, "subtask": subtask}
 
 
 class EmbeddingState:

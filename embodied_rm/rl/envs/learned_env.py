@@ -1,19 +1,21 @@
 """Vector environments with the reward of a reward model, or one from the simulator's state."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
+from embodied_rm.client.episode_reward import EpisodeStep
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.rewards.transitions import FloatArray
+from embodied_rm.rewards.transitions import FloatArray, Transitions
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.types import IntArray, RewardOutput, Views
 
@@ -83,16 +85,28 @@ class StateRewardEnv(RewardEnv):
     """A `RewardEnv` whose scores come from the simulator's state, for comparison.
 
     If the rule uses the simulator's progress, the infos must have `progress` and `subtask` [N]. Otherwise all
-    potentials are 0, for the critic too.
+    potentials are 0, for the critic too. Progress that is not finite is an invalid score. The rule `program` needs
+    `program_reward` [N].
     """
 
+    def _step_episodes(self, *args: Any) -> EpisodeStep:
+        self._program_reward = args[-1].get("program_reward")
+        return super()._step_episodes(*args)
+
+    def _compute_reward(self, transitions: Transitions) -> FloatArray:
+        if self.rule.required_input == "program_reward":
+            transitions = replace(transitions, program_reward=self._program_reward)
+        return super()._compute_reward(transitions)
+
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
-        return self._read_infos("progress", rows, infos)
+        progress = self._read_infos("progress", rows, infos)
+        return np.where(np.isfinite(progress), progress, 0.0)
 
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> RewardOutput:
+        progress = self._read_infos("progress", rows, infos)
         return RewardOutput(
-            progress=self._read_infos("progress", rows, infos),
-            valid=np.ones(len(rows), bool),
+            progress=progress,
+            valid=np.isfinite(progress),
             subtask=self._read_infos("subtask", rows, infos).astype(np.int64),
             success=infos["success"][rows].astype(np.float32),
             uncertainty=np.zeros(len(rows), np.float32),
