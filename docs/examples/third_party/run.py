@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from record import open_vector_env, record_dataset
-from worlds import WORLDS, World
+from worlds import MAX_EPISODE_STEPS, WORLDS
 
 import embodied_rm as erm
 from embodied_rm.cli.console import ConsoleReporter
@@ -26,6 +26,9 @@ PAGE = Path(__file__).resolve().parents[2] / "results/third_party.md"
 NUM_DEMONSTRATIONS, NUM_HELD_OUT = 20, 40
 FRAME_STRIDE = 2  # control steps between two frames that the model sees
 NUM_CLONED = {"so101": 20, "lift": 6, "door": 6}  # demonstrations of the policy, which is to be imperfect
+LOG_STD_INIT = {"so101": -1.5, "lift": -2.5, "door": -3.0}
+"""Log of the standard deviation of the exploration noise: with more of it, no episode of `door` succeeds."""
+SUCCESS_PATIENCE = {"so101": 5, "lift": 2, "door": 2}  # consecutive predictions of success that end an episode
 GAMMA = 0.98
 SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
@@ -58,10 +61,12 @@ def train_and_evaluate(folder: Path, num_demonstrations: int) -> Result:
     }
 
 
-def refine(world: World, folder: Path, num_cloned: int, seed: int) -> Result:
+def refine(name: str, folder: Path, seed: int) -> Result:
     """Clone a policy from some demonstrations, and refine it on the reward and verdict of the model of 20."""
+    world = WORLDS[name]
     data = erm.open_dataset(folder / "demonstrations")
-    policy = erm.clone([data.episode(index) for index in range(num_cloned)], seed=seed, log_std_init=-1.5)
+    demonstrations = [data.episode(index) for index in range(NUM_CLONED[name])]
+    policy = erm.clone(demonstrations, seed=seed, log_std_init=LOG_STD_INIT[name])
     model = erm.load_reward_model(folder / f"model_{NUM_DEMONSTRATIONS}")
     run = folder / f"seed_{seed}"
     with (
@@ -76,6 +81,7 @@ def refine(world: World, folder: Path, num_cloned: int, seed: int) -> Result:
             get_frames=get_frames,
             success_source="model",
             score_every=FRAME_STRIDE,
+            success_patience=SUCCESS_PATIENCE[name],
         )
         erm.refine(
             envs,
@@ -102,12 +108,14 @@ def get_frames(env: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> 
 
 def settings_of(world: str, **values: Any) -> dict[str, Any]:
     """Return what a result depends on, in words that are stored with it."""
-    return {"world": world, "num_demonstrations": NUM_DEMONSTRATIONS, **values}
+    limits = {"num_demonstrations": NUM_DEMONSTRATIONS, "max_episode_steps": MAX_EPISODE_STEPS[world]}
+    return {"world": world, **limits, **values}
 
 
 def policy_settings(world: str, seed: int) -> dict[str, Any]:
     """Return what the result of a policy depends on."""
-    return settings_of(world, num_cloned=NUM_CLONED[world], seed=seed)
+    values = {"num_cloned": NUM_CLONED, "log_std_init": LOG_STD_INIT, "success_patience": SUCCESS_PATIENCE}
+    return settings_of(world, seed=seed, **{key: by_world[world] for key, by_world in values.items()})
 
 
 def main() -> None:
@@ -126,7 +134,7 @@ def main() -> None:
         print(number, cache.get_or_measure(model_cell(name, number), settings, folder / f"cell_model_{number}", run))
     if not (folder / f"model_{NUM_DEMONSTRATIONS}").exists():  # the result is stored, and its run is elsewhere
         train_and_evaluate(folder, NUM_DEMONSTRATIONS)
-    settings, run = policy_settings(name, seed), partial(refine, world, folder, NUM_CLONED[name], seed)
+    settings, run = policy_settings(name, seed), partial(refine, name, folder, seed)
     print(cache.get_or_measure(policy_cell(name, seed), settings, folder / f"cell_seed_{seed}", run))
 
 

@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 IMAGE_SIZE = 64
-ROBOSUITE_STEPS = {"Lift": 40, "Door": 70}
+MAX_EPISODE_STEPS = {"so101": 45, "lift": 60, "door": 100}  # the expert of Lift takes about 31, of Door 62
 HIDDEN_LINKS = (*(f"robot0_link{number}" for number in range(6)), "pedestal", "mount0_base")
 HIDDEN_GROUP = 5
 GRID_M = 1.0  # side of the squares that a plane is drawn with; a finer one takes most of the rendering time
@@ -103,7 +103,12 @@ def make_so101() -> gym.Env:
     import lerobot_env_so101  # noqa: F401  registers the environment
 
     options = {"random_block_position": True, "action_scale": 0.025, "top_down_ik": True, "jaw_pads": True}
-    env = gym.make("lerobot_env_so101/SO101PickCube-v0", max_episode_steps=45, disable_env_checker=True, **options)
+    env = gym.make(
+        "lerobot_env_so101/SO101PickCube-v0",
+        max_episode_steps=MAX_EPISODE_STEPS["so101"],
+        disable_env_checker=True,
+        **options,
+    )
     return WithinReach(env)
 
 
@@ -173,7 +178,7 @@ class RobosuiteEnv(gym.Env):
 def make_robosuite(task: str) -> gym.Env:
     name = f"third_party/{task}-v0"
     if name not in gym.registry:
-        entry_point, steps = f"{__name__}:RobosuiteEnv", ROBOSUITE_STEPS[task]
+        entry_point, steps = f"{__name__}:RobosuiteEnv", MAX_EPISODE_STEPS[task.lower()]
         gym.register(name, entry_point, max_episode_steps=steps, disable_env_checker=True, kwargs={"task": task})
     return gym.make(name)
 
