@@ -114,8 +114,13 @@ def settings_of(world: str, **values: Any) -> dict[str, Any]:
 
 def policy_settings(world: str, seed: int) -> dict[str, Any]:
     """Return what the result of a policy depends on."""
-    values = {"num_cloned": NUM_CLONED, "log_std_init": LOG_STD_INIT, "success_patience": SUCCESS_PATIENCE}
-    return settings_of(world, seed=seed, **{key: by_world[world] for key, by_world in values.items()})
+    return settings_of(
+        world,
+        seed=seed,
+        num_cloned=NUM_CLONED[world],
+        log_std_init=LOG_STD_INIT[world],
+        success_patience=SUCCESS_PATIENCE[world],
+    )
 
 
 def main() -> None:
