@@ -23,5 +23,6 @@ COMMAND_MODULES = {
     "offline": "embodied_rm.tabletop.offline_policy",
     "play": "embodied_rm.tabletop.play_episodes",
     "refine": "embodied_rm.tabletop.refine_policy",
+    "write_reward": "embodied_rm.experiments.write_reward",
 }
 """Command -> module that defines its `COMMAND`; others are `embodied_rm.cli.commands.<name>`."""

@@ -19,6 +19,7 @@ class Query:
     system: str = ""  # The system's turn. Empty: none.
     choices: tuple[str, ...] = ()  # Answers whose log-probabilities are requested. Empty: the model generates text.
     max_tokens: int = 64  # maximum number of generated tokens
+    temperature: float = 0.0  # of sampled answers; 0: the most probable one
     adapter: str = ""  # Name of the LoRA adapter that answers. Empty: the base model.
     fps: float = 1.0  # frames per second of the videos in `parts`
 
@@ -76,9 +77,9 @@ class BatchedChat(ABC):
 
     @abstractmethod
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer queries with the same adapter, choices and length of answers."""
+        """Answer queries with the same adapter, choices, length of answers and temperature."""
 
 
-def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int]:
+def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int, float]:
     """Return the properties that all queries of a batch share."""
-    return query.adapter, query.choices, query.max_tokens
+    return query.adapter, query.choices, query.max_tokens, query.temperature

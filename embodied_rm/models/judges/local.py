@@ -21,7 +21,7 @@ ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
 
 
 class LocalChat(BatchedChat):
-    """A `ChatModel` in this process. It decodes greedily: equal queries get equal answers. It runs no stored code."""
+    """A `ChatModel` in this process. At temperature 0, equal queries get equal answers. It runs no stored code."""
 
     def __init__(
         self,
@@ -53,7 +53,11 @@ class LocalChat(BatchedChat):
             logprob_rows = self.choice_logprobs(inputs, queries[0].choices).tolist()
             return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in logprob_rows]
         length = inputs["input_ids"].shape[1]
-        generated = self.model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=queries[0].max_tokens)
+        temperature = queries[0].temperature
+        sampling: dict[str, Any] = (
+            {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
+        )
+        generated = self.model.generate(**inputs, **sampling, num_beams=1, max_new_tokens=queries[0].max_tokens)
         texts = self.processor.batch_decode(generated[:, length:], skip_special_tokens=True)
         return [Answer(text=text) for text in texts]
 

@@ -30,7 +30,7 @@ class RequestParameters:
     def body(self, query: Query, messages: list[dict[str, Any]], model: str) -> dict[str, Any]:
         """Return the body of a request; `messages`: those of the query, see `build_messages`."""
         max_tokens = self._reasoning_tokens + (1 if query.choices else query.max_tokens)
-        parameters: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0}
+        parameters: dict[str, Any] = {"max_tokens": max_tokens, "temperature": query.temperature}
         if query.choices:
             parameters |= {"logprobs": True, "top_logprobs": self._max_top_logprobs}
         names = {name: RENAMED_PARAMETERS[name] if name in self._rejected else name for name in parameters}

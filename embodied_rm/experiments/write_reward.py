@@ -1,0 +1,206 @@
+"""`embodied-rm write-reward`: a language model writes reward programs, and sees how policies learned from them."""
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.command import Command
+from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.experiments.compare_rules import read_cell
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.models.judges.chat import ChatModel
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.models.judges.transcript import TranscriptChat
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
+from embodied_rm.programs.candidate import Candidate, FitnessReport, best_candidate
+from embodied_rm.programs.designer import LanguageModelDesigner, ProgramBrief
+from embodied_rm.programs.mutation import MutationDesigner
+from embodied_rm.programs.program import OutputKind, Program, read_program
+from embodied_rm.programs.search import Designer, ProgramChecks, search_programs
+from embodied_rm.report import LineChart, Report, write_report
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import load_policy
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop import refine_policy
+from embodied_rm.tabletop.envs import EnvConfig
+from embodied_rm.tabletop.program_env import RULE_OF_OUTPUT
+from embodied_rm.tabletop.program_fitness import NUM_EPISODES, measure_terms
+from embodied_rm.tabletop.program_states import record_states, task_variables
+from embodied_rm.tabletop.refine_command import RefineCommand
+from embodied_sim.registry import make_task
+
+PROGRAM_FILE, LEDGER_FILE, TRANSCRIPT_FILE = "program.txt", "candidates.json", "transcript.jsonl"
+"""Files in the run folder: the best program, everything that was tried, and the conversation."""
+SECONDS_PER_STEP = 0.05  # duration of a control step
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterConfig:
+    """The language model; without `url` and `folder` there is none."""
+
+    url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    timeout_s: float = 300.0
+    reasoning_tokens: int = 0
+    folder: Path | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.url is not None and self.folder is not None:
+            raise UserError("writer.url= and writer.folder= both name the language model: set one of them")
+        if self.url is not None and self.model is None:
+            raise UserError(f"writer.model must name the model at {self.url}")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a language model."""
+        return self.url is not None or self.folder is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteRewardConfig:
+    """Config of `write-reward`."""
+
+    task: str
+    policy: Path
+    instruction: str | None = None
+    output: OutputKind = "progress"
+    feedback: str = ""
+    transcript: Path | None = None
+    first_program: Path | None = None
+    generations: int = 3
+    candidates: int = 4
+    temperature: float = 1.0
+    iterations: int = 12
+    rollout_steps: int = 60
+    num_envs: int = 64
+    gamma: float = 0.98
+    seed: int = 0
+    writer: WriterConfig = field(default_factory=WriterConfig)
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 1, "generations", "candidates", "iterations", "rollout_steps", "num_envs")
+        check_minimum(self, 0, "temperature")
+        if self.first_program is not None and (self.writer.is_set or self.transcript is not None):
+            raise UserError("first_program= is changed at random: leave out writer= and transcript=, or first_program=")
+
+
+def main(config: WriteRewardConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Search; write the best program, all candidates, the conversation and a report."""
+    if not config.writer.is_set and config.first_program is None and config.transcript is None:
+        raise UserError(
+            "nothing writes programs: set writer.url= and writer.model=, or writer.folder=; transcript= of an earlier "
+            "run; or first_program=, to change one at random"
+        )
+    task = make_task(config.task)
+    variables = task_variables(task)
+    instruction = config.instruction or task.templates[0]
+    reporter.table("write-reward", {"task": task.name, "instruction": instruction, "writer": writer_name(config)})
+    checks = ProgramChecks(variables=variables, episodes=record_states(task), output=config.output, gamma=config.gamma)
+    brief = ProgramBrief(
+        instruction=instruction,
+        variables=variables,
+        time_limit_s=task.max_episode_steps * SECONDS_PER_STEP,
+        output=config.output,
+        feedback=config.feedback,
+    )
+    designer = make_designer(config, brief, run)
+    pipeline = Pipeline(run, reporter)
+    history = search_programs(
+        designer,
+        checks,
+        lambda name, program: measure_fitness(name, program, config, pipeline),
+        generations=config.generations,
+        candidates=config.candidates,
+    )
+    write_results(config, history, run, reporter)
+
+
+def writer_name(config: WriteRewardConfig) -> str:
+    """Return who writes the programs."""
+    if config.first_program is not None:
+        return "random changes"
+    return f"{config.writer.model or config.writer.folder or 'transcript'}"
+
+
+def make_designer(config: WriteRewardConfig, brief: ProgramBrief, run: RunFolder) -> Designer:
+    """Return the language model, the transcript of one, or random changes of a program."""
+    if config.first_program is not None:
+        return MutationDesigner(read_program(config.first_program, brief.variables).source, config.seed)
+    chat: ChatModel | None = None
+    if config.writer.is_set:
+        from embodied_rm.models.judges.factory import make_chat  # by transformers, which is optional
+
+        chat = make_chat(JudgeConfig(type="question", **vars(config.writer)))
+    path = config.transcript or run.file_path(TRANSCRIPT_FILE)
+    return LanguageModelDesigner(TranscriptChat(path, chat, writer_name(config)), brief, config.temperature)
+
+
+def measure_fitness(name: str, program: Program, config: WriteRewardConfig, pipeline: Pipeline) -> FitnessReport:
+    """Refine the policy on a program, and return how it learned."""
+    folder = f"candidates/{name}"
+    path = pipeline.run.path / f"{folder}.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(program.source, encoding="utf-8")
+    refine = refine_command(config, path, program.output)
+    metrics = pipeline.run_command("refine", folder, refine_policy.COMMAND, refine)
+    cell = read_cell(pipeline.run.path / folder, refine)
+    policy = load_policy(resolve_checkpoint(pipeline.run.path / folder, POLICY_DIR))
+    env = replace(refine.env, num_envs=NUM_EPISODES, views=())
+    terms, endings = measure_terms(config.task, policy, program, env, config.seed)
+    report = FitnessReport(
+        success_curve=cell.success_curve,
+        final_success=next(iter(metrics["tasks"].values()))["refined_success"],
+        terms=terms,
+        endings=endings,
+    )
+    pipeline.reporter.table(f"program {name}", {"fitness": report.fitness, "success": report.final_success, **endings})
+    return report
+
+
+def refine_command(config: WriteRewardConfig, path: Path, output: OutputKind) -> RefineCommand:
+    """Return the refinement that tries a program."""
+    defaults = RefineCommand(task=config.task, policy=config.policy)
+    return replace(
+        defaults,
+        program=path,
+        iterations=config.iterations,
+        rollout_steps=config.rollout_steps,
+        stop_patience=1000,  # candidates are compared after equally many iterations
+        seed=config.seed,
+        reward=RewardConfig(rule=RULE_OF_OUTPUT[output], success_source="simulator"),
+        ppo=replace(defaults.ppo, gamma=config.gamma),
+        env=EnvConfig(num_envs=config.num_envs, views=()),
+    )
+
+
+def write_results(config: WriteRewardConfig, history: list[Candidate], run: RunFolder, reporter: Reporter) -> None:
+    """Write program, candidates, metrics and report. Raises `UserError` if every program was refused."""
+    run.write_json(LEDGER_FILE, {"candidates": [asdict(candidate) for candidate in history]})
+    best = best_candidate(history)
+    if best is None or best.report is None:
+        reasons = "; ".join(history[-1].issues)
+        raise UserError(f"all {len(history)} programs were refused, the last one because {reasons}")
+    run.file_path(PROGRAM_FILE).write_text(best.source + "\n", encoding="utf-8")
+    tried = [candidate for candidate in history if candidate.report is not None]
+    metrics: dict[str, Any] = {
+        "best": best.name,
+        "fitness": best.report.fitness,
+        "success": best.report.final_success,
+        "first_success": tried[0].report.final_success if tried[0].report else None,
+        "tried": len(tried),
+        "refused": len(history) - len(tried),
+    }
+    reporter.table("best program", metrics)
+    run.write_json("metrics.json", {"write_reward": metrics})
+    curves: dict[str, list[float | None]] = {c.name: [*c.report.success_curve] for c in tried if c.report is not None}
+    chart = LineChart(title="success while learning from each program", x_label="iteration", series=curves, y_max=1.0)
+    subtitle = f"{config.task}; the best is {best.name}: {PROGRAM_FILE}. Success is the simulator's."
+    write_report(run.file_path("report.html"), Report(title="Reward programs", subtitle=subtitle, charts=(chart,)))
+    rule = RULE_OF_OUTPUT[config.output]
+    reporter.log(f"use it: refine reward.rule={rule} reward.success_source=simulator program={run.path / PROGRAM_FILE}")
+
+
+COMMAND = Command(resumable=True, schema=WriteRewardConfig, main=main)

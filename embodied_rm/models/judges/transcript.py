@@ -1,0 +1,78 @@
+"""`TranscriptChat`: answers of a language model, stored with their questions, to repeat a run without it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.judges.chat import Answer, ChatModel, Query
+
+
+class TranscriptChat:
+    """A `ChatModel` that answers from a file what was asked before, and asks a model for the rest.
+
+    The file is JSON Lines: question, answer, and who answered. Failures are not stored.
+    """
+
+    def __init__(self, path: Path, chat: ChatModel | None, answered_by: str = "") -> None:
+        """Read the file, if it exists.
+
+        Args:
+            path: The file; new answers are added to it.
+            chat: The model; None: a question without a stored answer is an error.
+            answered_by: The name of the model, stored with its answers.
+
+        Raises:
+            DataError: The file is not a transcript.
+        """
+        self.path, self._chat, self._answered_by = path, chat, answered_by
+        self._lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self._answers: dict[str, str] = {}
+        for number, line in enumerate(self._lines, start=1):
+            try:
+                entry = json.loads(line)
+                self._answers[question_digest(entry["system"], entry["question"])] = str(entry["answer"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path}, line {number}: not an entry of a transcript ({error!r})") from None
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """Answer every query, in order; `UserError` for a question that nothing answers. Queries have text only."""
+        new = [query for query in queries if _digest(query) not in self._answers]
+        if new and self._chat is None:
+            question = question_text(new[0])
+            raise UserError(f"{self.path} has no answer to a question that starts with {question[:200]!r}")
+        answers = dict(zip(map(_digest, new), self._chat.ask(new), strict=True)) if self._chat and new else {}
+        for query in new:
+            text = answers[_digest(query)].text
+            if text is not None:
+                self._store(query, text)
+        return [
+            Answer(text=self._answers[key]) if (key := _digest(query)) in self._answers else answers[key]
+            for query in queries
+        ]
+
+    def _store(self, query: Query, answer: str) -> None:
+        entry = {"system": query.system, "question": question_text(query), "answer": answer, "by": self._answered_by}
+        self._answers[_digest(query)] = answer
+        self._lines.append(json.dumps(entry, ensure_ascii=False))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path, "".join(f"{line}\n" for line in self._lines).encode())
+
+
+def question_text(query: Query) -> str:
+    """Return the user's turn of a query without images."""
+    assert all(isinstance(part, str) for part in query.parts), "a transcript holds text only"
+    return "".join(part for part in query.parts if isinstance(part, str))
+
+
+def question_digest(system: str, question: str) -> str:
+    """Return the SHA-256 of a question."""
+    return hashlib.sha256(json.dumps([system, question]).encode()).hexdigest()
+
+
+def _digest(query: Query) -> str:
+    return question_digest(query.system, question_text(query))
