@@ -7,6 +7,7 @@ COMMAND_MODULES = {
     "bench_fusion": "embodied_rm.experiments.fusion_benchmark",
     "bench_labels": "embodied_rm.experiments.label_benchmark",
     "bench_model": "embodied_rm.experiments.inference_benchmark",
+    "bench_programs": "embodied_rm.experiments.programs_benchmark",
     "bench_renderers": "embodied_rm.experiments.renderer_benchmark",
     "bench_offline": "embodied_rm.experiments.offline_benchmark",
     "bench_online": "embodied_rm.experiments.online_benchmark",
