@@ -28,6 +28,7 @@ from embodied_rm.tabletop.program_fitness import NUM_EPISODES, measure_terms
 from embodied_rm.tabletop.program_states import record_states, task_variables
 from embodied_rm.tabletop.refine_command import RefineCommand
 from embodied_sim.registry import make_task
+from embodied_sim.task import Task
 
 PROGRAM_FILE, LEDGER_FILE, TRANSCRIPT_FILE = "program.txt", "candidates.json", "transcript.jsonl"
 """Files in the run folder: the best program, everything that was tried, and the conversation."""
@@ -96,7 +97,7 @@ def main(config: WriteRewardConfig, run: RunFolder, reporter: Reporter) -> None:
         )
     task = make_task(config.task)
     variables = task_variables(task)
-    instruction = config.instruction or task.templates[0]
+    instruction = config.instruction or describe_goal(task)
     reporter.table("write-reward", {"task": task.name, "instruction": instruction, "writer": writer_name(config)})
     checks = ProgramChecks(variables=variables, episodes=record_states(task), output=config.output, gamma=config.gamma)
     brief = ProgramBrief(
@@ -116,6 +117,12 @@ def main(config: WriteRewardConfig, run: RunFolder, reporter: Reporter) -> None:
         candidates=config.candidates,
     )
     write_results(config, history, run, reporter)
+
+
+def describe_goal(task: Task) -> str:
+    """Return the first phrasing of the instruction for all episodes: with the named object, and every side."""
+    fields = {"color": "named", "thing": "object", "other_color": "other", "other_thing": "object"}
+    return task.templates[0].format(**fields, side=" or ".join(task.sides))
 
 
 def writer_name(config: WriteRewardConfig) -> str:

@@ -12,8 +12,10 @@ import pytest
 from planted_programs import GOOD_PROGRAMS
 
 from embodied_rm.cli.main import main
+from embodied_rm.experiments.write_reward import describe_goal
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_sim.registry import make_task
 
 SMALL = ["generations=2", "candidates=1", "iterations=3", "rollout_steps=6", "num_envs=4"]
 
@@ -77,6 +79,18 @@ def test_a_search_is_repeated_from_its_transcript(policy: Path, url: str, tmp_pa
     assert len(transcript.read_text().splitlines()) == 3 and (tmp_path / "live" / "report.html").exists()
     assert main([*command, f"transcript={transcript}", f"out={tmp_path}/again"]) == 0
     assert read_results(tmp_path / "again") == read_results(tmp_path / "live")
+
+
+@pytest.mark.parametrize(
+    ("task", "goal"),
+    [
+        ("turn_lever", "turn the lever clockwise or anticlockwise"),
+        ("stack_cubes", "put the named object on top of the other object"),
+        ("lift_cube", "lift the named cube"),
+    ],
+)
+def test_the_goal_is_that_of_all_episodes(task: str, goal: str) -> None:
+    assert describe_goal(make_task(task)) == goal
 
 
 def test_random_changes_are_the_control(policy: Path, tmp_path: Path) -> None:
