@@ -27,10 +27,11 @@ def test_a_tutorial_runs(tutorial: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_there_are_four() -> None:
+def test_there_are_five() -> None:
     assert [path.stem for path in TUTORIALS] == [
         "refine_a_policy",
         "reward_in_gymnasium",
         "score_your_video",
         "train_from_lerobot",
+        "write_a_reward_program",
     ]
