@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +75,9 @@ def parse_syntax(source: str) -> ast.Module:
     if len(source) > MAX_CHARACTERS:
         raise ProgramError(f"a program has at most {MAX_CHARACTERS} characters, and this one has {len(source)}")
     try:
-        return ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python would print lines of the text, and look for its file
+            return ast.parse(source, os.devnull)  # Python reads a wrong line from the file of this name
     except SyntaxError as error:
         raise ProgramError(f"{error.msg}: not the syntax of Python", error.lineno) from None
     except (ValueError, RecursionError, MemoryError):

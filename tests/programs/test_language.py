@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from random_programs import random_source
+from random_texts import random_source
 
 from embodied_rm.programs.check_types import ProgramError
 from embodied_rm.programs.describe import describe_language, describe_variables
@@ -162,6 +162,14 @@ def test_random_programs_neither_crash_nor_escape() -> None:
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
     assert accepted > 200
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_printed_for_a_text_that_python_warns_of(capfd: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(parse_program("reward = 1if opening>2else 3", VARIABLES), VALUES)["reward"].tolist() == [3.0] * ROWS
+    with pytest.raises(ProgramError):
+        parse_program("reward = '\\d'", VARIABLES)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_description_names_everything_that_a_program_may_use() -> None:
