@@ -3,7 +3,7 @@
     python benchmarks/random_programs.py --count 1000000
 
 Every text is refused with a `ProgramError`, or computes float64 arrays. The interpreter runs under an audit hook: a
-file that is opened (but for the empty one that Python's parser reads), an import, a process or a connection is an escape.
+file that is opened (but for the empty one that Python's parser reads), an import, a process or a connection is one.
 """
 
 from __future__ import annotations
