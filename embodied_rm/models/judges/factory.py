@@ -19,6 +19,7 @@ from embodied_rm.models.judges.judge_config import (
 )
 from embodied_rm.models.judges.local import ATTENTION_IMPLEMENTATIONS, WEIGHT_DTYPES, LocalChat
 from embodied_rm.models.judges.questions import Question
+from embodied_rm.models.judges.readings import ThreeReadings
 from embodied_rm.models.judges.remote import RemoteRewardModel
 from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
@@ -62,6 +63,8 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | Re
     if config.type == SARM_TYPE:
         return SarmJudge(*require_base_model(config), input_spec, device=config.device)
     chat, question = JUDGE_FACTORIES[config.type](config)
+    if config.readings == 3:
+        question = ThreeReadings(question)
     goal = read_goal_images(config.goal_images, config.views or None) if config.goal_images else None
     if goal is not None and question.needs_goal:  # it leaves out cameras without a goal image
         input_spec = replace(input_spec, views=goal.names)

@@ -49,6 +49,7 @@ class JudgeConfig:
     goal_images: tuple[Path, ...] = ()  # of every episode, each named after its view
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
+    readings: int = 1  # of question: 1, or 3 by a conservative, a neutral and an aggressive reader
     readout: str = "online"  # of ReWiND: one of `READOUTS`
     views: tuple[str, ...] = ()  # Views that it gets, in this order. Empty: all.
     image_size: tuple[int, ...] = ()  # Height and width of its images, in pixels. Empty: as recorded.
@@ -76,6 +77,10 @@ class JudgeConfig:
         check_minimum(self, 1, "batch_size", prefix="judge.")
         if self.goal_images and (self.type in GOAL_FREE_TYPES or self.question == SHUFFLED_QUESTION):
             raise UserError(f"judge={self.type} takes no goal image: leave out judge.goal_images=")
+        if self.readings != 1 and (self.readings != 3 or self.type != "question" or self.question == SHUFFLED_QUESTION):
+            raise UserError(
+                f"judge.readings={self.readings}: it is 1, or 3 for judge=question with a question about each frame"
+            )
         if self.type == "question":
             lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
             questions = [*QUESTIONS_BY_ANSWER_MODE[self.answer_mode]]

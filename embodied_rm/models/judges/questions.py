@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
@@ -29,6 +29,7 @@ class ParsedAnswer(NamedTuple):
 
     potential: float  # in [0, 1], or beyond where a recursion of the model's authors leads there
     success: float = UNKNOWN_SUCCESS  # probability that the task is done
+    uncertainty: float = 0.0  # of the potential, in [0, 1]
 
 
 class Question(ABC):
@@ -37,10 +38,10 @@ class Question(ABC):
     Queries depend on frames only. Earlier answers matter only through the last scored frame.
     """
 
-    predicts_success: ClassVar[bool] = False  # whether answers contain a success prediction
-    uses_previous_frame: ClassVar[bool] = False  # whether queries include the last scored frame
-    needs_goal: ClassVar[bool] = False  # whether queries need a goal image
-    history_capacity: ClassVar[int] = 1  # minimum number of past frames that are kept; 1: the first frame
+    predicts_success: bool = False  # whether answers contain a success prediction
+    uses_previous_frame: bool = False  # whether queries include the last scored frame
+    needs_goal: bool = False  # whether queries need a goal image
+    history_capacity: int = 1  # minimum number of past frames that are kept; 1: the first frame
 
     @abstractmethod
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:

@@ -31,6 +31,7 @@ class FrameScore(NamedTuple):
 
     context: EpisodeContext
     valid: bool
+    uncertainty: float = 0.0
 
 
 class VlmJudge:
@@ -140,7 +141,7 @@ class VlmJudge:
         if parsed is None:
             self.failures[failure or UNPARSABLE_ANSWER] += 1
             return FrameScore(context, False)
-        return FrameScore(context.with_score(*parsed), True)
+        return FrameScore(context.with_score(parsed.potential, parsed.success), True, parsed.uncertainty)
 
 
 def remove_token_brackets(instruction: str) -> str:
@@ -173,7 +174,8 @@ def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame |
 
 
 def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
-    """Convert scores to a prediction. The uncertainty of a judge is 0."""
+    """Convert scores to a prediction."""
     progress = np.array([score.context.progress for score in scores], np.float32)
     success = np.array([score.context.success for score in scores], np.float32)
-    return make_plain_output(progress, np.array([score.valid for score in scores], bool), success)
+    output = make_plain_output(progress, np.array([score.valid for score in scores], bool), success)
+    return replace(output, uncertainty=np.array([score.uncertainty for score in scores], np.float32))
