@@ -49,10 +49,10 @@ def main() -> None:
     rng, values = random.Random(arguments.seed), draw_values()
     counts: Counter[str] = Counter()
     escapes: list[str] = []
-    is_watched = False
+    is_running = False
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        if is_watched and event.startswith(ESCAPES) and arguments[0] != os.devnull:
+        if is_running and event.startswith(ESCAPES) and arguments[0] != os.devnull:
             escapes.append(f"{event} {arguments}"[:200])
 
     sys.addaudithook(watch)
@@ -60,9 +60,9 @@ def main() -> None:
     memory_before, longest_s, longest = peak_memory_mib(), 0.0, ""
     for _ in tqdm(range(arguments.count), mininterval=5):
         source = random_source(rng, VARIABLES)
-        is_watched, start_s = True, time.perf_counter()
+        is_running, start_s = True, time.perf_counter()
         outcome = run_one(source, values)
-        is_watched, seconds = False, time.perf_counter() - start_s
+        is_running, seconds = False, time.perf_counter() - start_s
         counts[outcome] += 1
         if seconds > longest_s:
             longest_s, longest = seconds, source

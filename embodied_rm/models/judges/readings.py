@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from embodied_rm.models.judges.judge_state import EpisodeContext
 
 READERS = (
-    "Be conservative: count only what the images show beyond doubt.",
+    "Be conservative: count only what the images show clearly.",
     "Be neutral: weigh what the images show for and against.",
     "Be aggressive: count what the images make likely, even if a part is hidden.",
 )
