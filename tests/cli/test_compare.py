@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.cli.compose import compose_typed
 from embodied_rm.cli.main import main
 from embodied_rm.experiments.compare_rules import CompareConfig, make_recipe
+from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR
+from embodied_rm.tabletop.refine_command import reward_model_digest
 from embodied_sim.registry import task_names
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "tasks=[press_button]", "num_seeds=2", "target_success=0.05", "collect.num_successes=3",
     "task_presets.press_button.num_demonstrations=2",
@@ -191,3 +195,16 @@ def test_invalid_settings_fail_before_anything_runs(args, message, tmp_path, cap
     assert main(["compare", *args, f"out={tmp_path / 'run'}"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_stored_cells_are_still_those_of_their_command() -> None:
+    """A new key of a command must not change what stored results depend on: nobody would see that they are gone."""
+    stored = [json.loads(line) for line in (ROOT / "docs/results/refine_rules.jsonl").read_text().splitlines()]
+    keys = ["tasks=[lift_cube]", "rules=[shaped,sparse,hold,raw,difference]", "refine.reward.success_source=simulator"]
+    config = compose_typed("compare", keys, CompareConfig)
+    digest = reward_model_digest(replace(config.refine, checkpoint=config.checkpoint))
+    cache = open_results_cache(ROOT / "docs/results/refine.md", "rules")
+    for entry in stored:
+        task, seed, rule = entry["cell"].split("/")
+        settings = make_recipe(config, int(seed), task, rule).cache_settings(digest)[1]
+        assert cache.read(entry["cell"], settings) == entry["result"], entry["cell"]
