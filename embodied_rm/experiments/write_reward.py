@@ -1,5 +1,6 @@
 """`embodied-rm write-reward`: a language model writes reward programs, and sees how policies learned from them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from embodied_rm.programs.designer import LanguageModelDesigner, ProgramBrief
 from embodied_rm.programs.mutation import MutationDesigner
 from embodied_rm.programs.program import OutputKind, Program, read_program
 from embodied_rm.programs.search import Designer, ProgramChecks, search_programs
-from embodied_rm.report import LineChart, Report, write_report
+from embodied_rm.report import KeyMetric, LineChart, Report, ReportTable, write_report
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import load_policy
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -202,12 +203,40 @@ def write_results(config: WriteRewardConfig, history: list[Candidate], run: RunF
     }
     reporter.table("best program", metrics)
     run.write_json("metrics.json", {"write_reward": metrics})
-    curves: dict[str, list[float | None]] = {c.name: [*c.report.success_curve] for c in tried if c.report is not None}
-    chart = LineChart(title="success while learning from each program", x_label="iteration", series=curves, y_max=1.0)
-    subtitle = f"{config.task}; the best is {best.name}: {PROGRAM_FILE}. Success is the simulator's."
-    write_report(run.file_path("report.html"), Report(title="Reward programs", subtitle=subtitle, charts=(chart,)))
+    write_report(run.file_path("report.html"), make_report(config, history, best))
     rule = RULE_OF_OUTPUT[config.output]
     reporter.log(f"use it: refine reward.rule={rule} reward.success_source=simulator program={run.path / PROGRAM_FILE}")
+
+
+def make_report(config: WriteRewardConfig, history: Sequence[Candidate], best: Candidate) -> Report:
+    """Return the page of a search: a chart per round, a table of all programs, and the best one."""
+    charts = []
+    for generation in sorted({candidate.name.split("_")[0] for candidate in history}, key=int):
+        curves: dict[str, list[float | None]] = {
+            c.name: [*c.report.success_curve]
+            for c in history
+            if c.report is not None and c.name.split("_")[0] == generation
+        }
+        title = f"round {generation}: success after each iteration"
+        charts.append(LineChart(title=title, x_label="iteration", series=curves, y_max=1.0))
+    rows = tuple(
+        (c.name, "; ".join(c.issues) or "tried")
+        if c.report is None
+        else (c.name, f"success {c.report.final_success:.3f}, fitness {c.report.fitness:.3f}")
+        for c in history
+    )
+    program_lines = tuple((f"`{line}`",) for line in best.source.splitlines() if line.strip())
+    assert best.report is not None
+    return Report(
+        title="Reward programs",
+        subtitle=f"{config.task}, written by {writer_name(config)}. Success is the simulator's.",
+        key_metrics=(KeyMetric(label=f"success with program {best.name}, the best", value=best.report.final_success),),
+        charts=tuple(charts),
+        tables=(
+            ReportTable(title=f"Program {best.name}", header=("line",), rows=program_lines),
+            ReportTable(title="Programs", header=("program", "result"), rows=rows),
+        ),
+    )
 
 
 COMMAND = Command(resumable=True, schema=WriteRewardConfig, main=main)
