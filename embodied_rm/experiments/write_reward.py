@@ -60,6 +60,11 @@ class WriterConfig:
         """Whether there is a language model."""
         return self.url is not None or self.folder is not None
 
+    @property
+    def name(self) -> str:
+        """Name of the language model, as transcripts store it."""
+        return f"{self.model or self.folder or 'transcript'}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WriteRewardConfig:
@@ -130,20 +135,25 @@ def writer_name(config: WriteRewardConfig) -> str:
     """Return who writes the programs."""
     if config.first_program is not None:
         return "random changes"
-    return f"{config.writer.model or config.writer.folder or 'transcript'}"
+    return config.writer.name
 
 
 def make_designer(config: WriteRewardConfig, brief: ProgramBrief, run: RunFolder) -> Designer:
     """Return the language model, the transcript of one, or random changes of a program."""
     if config.first_program is not None:
         return MutationDesigner(read_program(config.first_program, brief.variables).source, config.seed)
-    chat: ChatModel | None = None
-    if config.writer.is_set:
-        from embodied_rm.models.judges.factory import make_chat  # by transformers, which is optional
-
-        chat = make_chat(JudgeConfig(type="question", **vars(config.writer)))
     path = config.transcript or run.file_path(TRANSCRIPT_FILE)
-    return LanguageModelDesigner(TranscriptChat(path, chat, writer_name(config)), brief, config.temperature)
+    chat = TranscriptChat(path, open_writer(config.writer), config.writer.name)
+    return LanguageModelDesigner(chat, brief, config.temperature)
+
+
+def open_writer(config: WriterConfig) -> ChatModel | None:
+    """Open the language model; None if none is set."""
+    if not config.is_set:
+        return None
+    from embodied_rm.models.judges.factory import make_chat  # by transformers, which is optional
+
+    return make_chat(JudgeConfig(type="question", **vars(config)))
 
 
 def measure_fitness(name: str, program: Program, config: WriteRewardConfig, pipeline: Pipeline) -> FitnessReport:
