@@ -1,4 +1,4 @@
-"""The recorded conversations of searches: every program is checked again, with the verdict that the writer was given."""
+"""The recorded conversations of searches: every program is checked again, with the result that the writer saw."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_there_are_conversations_of_six_tasks() -> None:
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_every_program_gets_the_verdict_that_its_writer_was_given(path: Path) -> None:
+def test_every_program_is_accepted_or_refused_as_in_the_search(path: Path) -> None:
     """A program without an issue was tried; for the others, the next question has the reasons, word for word."""
     entries, checks = read(path), checks_of(path.stem)
     reported = {match[1]: match[2] for entry in entries if (match := REFUSED.search(entry["question"])) is not None}
-    verdicts = {}
+    is_accepted = {}
     for entry in entries:
         source = extract_program(entry["answer"])
         program, reasons = checks.check(source)
-        verdicts[source] = program is not None
+        is_accepted[source] = program is not None
         if source in reported:
             assert "\n".join(f"* {reason}" for reason in reasons) == reported[source]
-    assert reported.keys() <= verdicts.keys() and not any(verdicts[source] for source in reported)
-    assert sum(verdicts.values()) >= 9, "three rounds of three programs were tried"
+    assert reported.keys() <= is_accepted.keys() and not any(is_accepted[source] for source in reported)
+    assert sum(is_accepted.values()) >= 9, "three rounds of three programs were tried"
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
