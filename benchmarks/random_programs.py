@@ -2,8 +2,8 @@
 
     python benchmarks/random_programs.py --count 1000000
 
-Every text is refused with a `ProgramError`, or computes float64 arrays. The interpreter runs under an audit hook: a
-file that is opened (but for the empty one that Python's parser reads), an import, a process or a connection is one.
+Every text is refused with a `ProgramError`, or computes float64 arrays. The interpreter runs under an audit hook. It
+escapes if it opens a file (but for the empty one that Python's parser reads), imports, starts a process or connects.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -24,15 +25,8 @@ from tqdm import tqdm
 from embodied_rm.programs.check_types import ProgramError
 from embodied_rm.programs.interpreter import evaluate
 from embodied_rm.programs.program import parse_program
-from embodied_rm.programs.variables import NUMBER, POINT, Variable, with_start_values
+from embodied_rm.programs.variables import Variable
 
-VARIABLES = with_start_values(
-    {
-        "tool_pos": Variable(size=POINT, unit="m", meaning="tool"),
-        "cube_pos": Variable(size=POINT, unit="m", meaning="cube"),
-        "opening": Variable(size=NUMBER, unit="m", meaning="fingers"),
-    }
-)
 NUM_ENVS = 64
 ESCAPES = ("open", "import", "exec", "subprocess.", "socket.", "os.", "shutil.")
 """Prefixes of audit events that programs must not cause; `compile` is that of the parser."""
@@ -45,8 +39,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "programs"))
-    random_source = import_module("random_texts").random_source
-    rng, values = random.Random(arguments.seed), draw_values()
+    texts = import_module("random_texts")
+    rng, values = random.Random(arguments.seed), texts.draw_values(NUM_ENVS)
     counts: Counter[str] = Counter()
     escapes: list[str] = []
     is_running = False
@@ -56,12 +50,12 @@ def main() -> None:
             escapes.append(f"{event} {arguments}"[:200])
 
     sys.addaudithook(watch)
-    run_one("reward = opening + 1e9 * 9 ** 9", values)  # imports of the first call
+    run_one("reward = opening + 1e9 * 9 ** 9", texts.VARIABLES, values)  # imports of the first call
     memory_before, longest_s, longest = peak_memory_mib(), 0.0, ""
     for _ in tqdm(range(arguments.count), mininterval=5):
-        source = random_source(rng, VARIABLES)
+        source = texts.random_source(rng, texts.VARIABLES)
         is_running, start_s = True, time.perf_counter()
-        outcome = run_one(source, values)
+        outcome = run_one(source, texts.VARIABLES, values)
         is_running, seconds = False, time.perf_counter() - start_s
         counts[outcome] += 1
         if seconds > longest_s:
@@ -78,10 +72,10 @@ def write(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
-def run_one(source: str, values: dict[str, np.ndarray]) -> str:
+def run_one(source: str, variables: Mapping[str, Variable], values: Mapping[str, np.ndarray]) -> str:
     """Return what became of a text: refused, computed, wrong type, or crashed."""
     try:
-        program = parse_program(source, VARIABLES)
+        program = parse_program(source, variables)
         terms = evaluate(program, values)
     except ProgramError:
         return "refused"
@@ -90,12 +84,6 @@ def run_one(source: str, values: dict[str, np.ndarray]) -> str:
         return "crashed"
     is_right = all(value.dtype == np.float64 and len(value) == NUM_ENVS for value in terms.values())
     return "computed" if is_right else "wrong type"
-
-
-def draw_values() -> dict[str, np.ndarray]:
-    """Return random values of the variables."""
-    rng = np.random.default_rng(0)
-    return {name: rng.random((NUM_ENVS, 3) if v.size else NUM_ENVS) for name, v in VARIABLES.items()}
 
 
 def peak_memory_mib() -> float:

@@ -21,7 +21,7 @@ from embodied_rm.experiments.comparison import (
 )
 from embodied_rm.experiments.comparison_page import Comparison, markdown_tables
 from embodied_rm.experiments.pipeline import Pipeline
-from embodied_rm.experiments.recipe import RefinementRecipe, with_rule
+from embodied_rm.experiments.recipe import RefinementRecipe, clone_demonstrations, with_rule
 from embodied_rm.experiments.results_cache import ResultsCache, begin_cell, open_results_cache
 from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
 from embodied_rm.experiments.task_presets import TaskPreset, preset_clone_config, preset_refine_config, preset_table
@@ -170,15 +170,12 @@ def measure_cell(
 
     `policy_settings` are everything that decides the cloned policy.
     """
-    folder, rule = recipe.seed_folder, recipe.refine.reward.rule
-    root = pipeline.run.path / folder
+    root, rule = pipeline.run.path / recipe.seed_folder, recipe.refine.reward.rule
     begin_cell(root, policy_settings)
-    pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, recipe.collect)
-    clone_config = replace(recipe.clone, data=root / recipe.clone.data)
-    pipeline.run_command("clone", f"{folder}/clone", clone_policy.COMMAND, clone_config)
+    policy = clone_demonstrations(recipe, pipeline)
     recorded = recipe.refine.recorded_data
     recorded_data = None if recorded is None else root / recorded
-    refine_config = replace(recipe.refine, policy=root / recipe.refine.policy, recorded_data=recorded_data)
+    refine_config = replace(recipe.refine, policy=policy, recorded_data=recorded_data)
     if first_cell is not None:  # checked before the long refinement
         check_same_policy(first_cell, rule, weights_digest(resolve_checkpoint(refine_config.policy, POLICY_DIR)))
     pipeline.run_command(rule, recipe.name, refine_policy.COMMAND, refine_config)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from embodied_rm.command import Command
+from embodied_rm.data.subset import SubsetDataset
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.load import EvaluationKeys, ModelAndData, load_model_and_data
 from embodied_rm.experiments.write_reward import TRANSCRIPT_FILE, WriterConfig, open_writer
@@ -17,7 +18,6 @@ from embodied_rm.models.judges.transcript import TranscriptChat
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import split_subgoals
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.types import Episode
 
 MIN_AUC = 0.9  # smallest AUC of success with which a subgoal counts as judged well
 
@@ -41,6 +41,8 @@ def main(config: PlanConfig, run: RunFolder, reporter: Reporter) -> None:
     if config.instruction is None:
         raise UserError("instruction= says what the robot is to do")
     loaded = load_model_and_data(replace(config, instruction=None), config.data, reporter)
+    if not loaded.model.capabilities.predicts_success:
+        raise DataError("the reward model predicts no success, so that no subgoal would ever be done")
     known = sorted({goal_of(meta) for meta in loaded.source.meta})
     reporter.table("plan", {"instruction": config.instruction, "known instructions": len(known)})
     if config.subgoals:
@@ -57,17 +59,17 @@ def main(config: PlanConfig, run: RunFolder, reporter: Reporter) -> None:
 
 def measure_subgoals(subgoals: Sequence[str], loaded: ModelAndData, reporter: Reporter) -> dict[str, float | None]:
     """Return how well the model tells successes from failures of each subgoal; None without both in the data."""
-    episodes = [e for e in loaded.read_episodes(reporter) if goal_of(e) in subgoals and e.success is not None]
+    meta = enumerate(loaded.source.meta)
+    rows = [m.index_in_dataset(row) for row, m in meta if goal_of(m) in subgoals and m.success is not None]
+    episodes = loaded._replace(source=SubsetDataset(loaded.source, rows)).read_episodes(reporter)
     aucs: dict[str, float | None] = {}
     for subgoal in dict.fromkeys(subgoals):
-        own: list[Episode] = [episode for episode in episodes if goal_of(episode) == subgoal]
+        own = [episode for episode in episodes if goal_of(episode) == subgoal]
         is_success = np.array([bool(episode.success) for episode in own])
         if len(set(is_success.tolist())) < 2:
             aucs[subgoal] = None
             continue
         outputs = score_episodes(loaded.model, own)
-        if not loaded.model.capabilities.predicts_success:
-            raise DataError("the reward model predicts no success, so that no subgoal would ever be done")
         aucs[subgoal] = roc_auc(np.array([output.success[-1] for output in outputs]), is_success)
     return aucs
 

@@ -5,28 +5,22 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.experiments import write_reward
 from embodied_rm.experiments.compare_rules import CompareConfig, make_recipe, read_cell, task_preset
-from embodied_rm.experiments.comparison import CellResult
+from embodied_rm.experiments.comparison import CellResult, filter_by_rule
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.programs_page import ARMS, BASELINE, SearchResult, markdown_section
-from embodied_rm.experiments.recipe import RefinementRecipe
+from embodied_rm.experiments.recipe import RefinementRecipe, clone_demonstrations
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import describe_machine, write_section
-from embodied_rm.experiments.write_reward import (
-    COMMAND as WRITE_REWARD,
-)
-from embodied_rm.experiments.write_reward import (
-    LEDGER_FILE,
-    PROGRAM_FILE,
-    WriterConfig,
-    WriteRewardConfig,
-)
+from embodied_rm.experiments.write_reward import LEDGER_FILE, PROGRAM_FILE, WriterConfig, WriteRewardConfig
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
+from embodied_rm.tabletop import refine_policy
 from embodied_sim.registry import make_task
 
 SEARCH_SEED = 100  # of the demonstrations and the policy that programs are tried on; the cells have others
@@ -69,8 +63,8 @@ def main(config: BenchProgramsConfig, run: RunFolder, reporter: Reporter) -> Non
         cell = CellResult.from_json(cache.get_or_measure(name, settings, run.path / "cells" / name, measure))
         cells.append(replace(cell, rule=arm))
     for arm in ARMS:
-        rates = [cell.refined_success for cell in cells if cell.rule == arm]
-        reporter.table(arm, {"success": sum(rates) / len(rates), "policies": len(rates)})
+        rates = [cell.refined_success for cell in filter_by_rule(cells, arm)]
+        reporter.table(arm, {"success": fmean(rates), "policies": len(rates)})
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "cells": list(map(asdict, cells))}})
     if config.results_page is not None:
         text = markdown_section(searches, cells, config.generations * config.candidates, config.results_page)
@@ -105,30 +99,21 @@ def search_both(task: str, config: BenchProgramsConfig, pipeline: Pipeline) -> d
         seed=SEARCH_SEED,
         writer=config.writer,
     )
-    folder = pipeline.run.path / recipe.seed_folder / "search"
-    metrics = {"written": pipeline.run_command("search", f"{recipe.seed_folder}/search", WRITE_REWARD, search)}
-    candidates = pipeline.run.read_json(f"{recipe.seed_folder}/search/{LEDGER_FILE}")["candidates"]
+    name, control_name = f"{recipe.seed_folder}/search", f"{recipe.seed_folder}/control"
+    folder, control_folder = pipeline.run.path / name, pipeline.run.path / control_name
+    metrics = {"written": pipeline.run_command("search", name, write_reward.COMMAND, search)}
+    candidates = pipeline.run.read_json(f"{name}/{LEDGER_FILE}")["candidates"]
     first = next(candidate["source"] for candidate in candidates if candidate["report"] is not None)
     first_path = folder / FIRST_PROGRAM_FILE
     first_path.write_text(first, encoding="utf-8")
     control = replace(search, transcript=None, writer=WriterConfig(), first_program=first_path)
-    name = f"{recipe.seed_folder}/control"
-    metrics["changed"] = pipeline.run_command("search", name, WRITE_REWARD, control)
-    best, changed = ((pipeline.run.path / path / PROGRAM_FILE).read_text() for path in (folder, name))
+    metrics["changed"] = pipeline.run_command("search", control_name, write_reward.COMMAND, control)
+    best, changed = ((path / PROGRAM_FILE).read_text() for path in (folder, control_folder))
     return {
         "sources": {"first program": first, "best program": best, "best of random changes": changed},
         "fitness": {key: entry["write_reward"]["fitness"] for key, entry in metrics.items()},
         "refused": {key: entry["write_reward"]["refused"] for key, entry in metrics.items()},
     }
-
-
-def clone_demonstrations(recipe: RefinementRecipe, pipeline: Pipeline) -> Path:
-    """Record and clone, unless that is finished; return the folder of the policy."""
-    root, folder = pipeline.run.path / recipe.seed_folder, recipe.seed_folder
-    pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, recipe.collect)
-    clone = replace(recipe.clone, data=root / recipe.clone.data)
-    pipeline.run_command("clone", f"{folder}/clone", clone_policy.COMMAND, clone)
-    return root / recipe.refine.policy
 
 
 def measure_arm(recipe: RefinementRecipe, name: str, source: str | None, pipeline: Pipeline) -> Mapping[str, Any]:

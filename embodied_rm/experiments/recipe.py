@@ -6,6 +6,7 @@ from typing import Any
 
 from embodied_rm.api.in_context import DemonstrationKeys
 from embodied_rm.client.shaping import DEFAULT_SUCCESS_THRESHOLD
+from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.refine_config import USES_RECORDED
@@ -100,3 +101,12 @@ def with_rule(rule: str, reward: RewardConfig) -> RewardConfig:
     if find_rule(rule).progress_source != "simulator":
         return replace(reward, rule=rule)
     return replace(reward, rule=rule, success_source="simulator", score_every=1)
+
+
+def clone_demonstrations(recipe: RefinementRecipe, pipeline: Pipeline) -> Path:
+    """Record and clone, unless that is finished; return the folder of the policy."""
+    root, folder = pipeline.run.path / recipe.seed_folder, recipe.seed_folder
+    pipeline.run_command("collect", f"{folder}/demonstrations", collect_episodes.COMMAND, recipe.collect)
+    clone = replace(recipe.clone, data=root / recipe.clone.data)
+    pipeline.run_command("clone", f"{folder}/clone", clone_policy.COMMAND, clone)
+    return root / recipe.refine.policy

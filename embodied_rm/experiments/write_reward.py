@@ -28,12 +28,12 @@ from embodied_rm.tabletop.program_env import RULE_OF_OUTPUT
 from embodied_rm.tabletop.program_fitness import NUM_EPISODES, measure_terms
 from embodied_rm.tabletop.program_states import record_states, task_variables
 from embodied_rm.tabletop.refine_command import RefineCommand
+from embodied_sim.control import CONTROL_HZ
 from embodied_sim.registry import make_task
 from embodied_sim.task import Task
 
 PROGRAM_FILE, LEDGER_FILE, TRANSCRIPT_FILE = "program.txt", "candidates.json", "transcript.jsonl"
 """Files in the run folder: the best program, everything that was tried, and the conversation."""
-SECONDS_PER_STEP = 0.05  # duration of a control step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def main(config: WriteRewardConfig, run: RunFolder, reporter: Reporter) -> None:
     brief = ProgramBrief(
         instruction=instruction,
         variables=variables,
-        time_limit_s=task.max_episode_steps * SECONDS_PER_STEP,
+        time_limit_s=task.max_episode_steps / CONTROL_HZ,
         output=config.output,
         feedback=config.feedback,
     )

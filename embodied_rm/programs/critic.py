@@ -56,6 +56,20 @@ ISSUES: Mapping[str, str] = {
 """Kind of issue -> what it is."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgramOutputs:
+    """What a program computes in recorded episodes."""
+
+    episodes: Sequence[RecordedStates]
+    values: Sequence[FloatArray]  # output in each state, [T] per episode
+    gamma: float  # discount of returns
+
+    @property
+    def experts(self) -> list[FloatArray]:
+        """Return the outputs in the episodes that succeed."""
+        return [values for episode, values in zip(self.episodes, self.values, strict=True) if episode.is_success]
+
+
 def criticize(program: Program, episodes: Sequence[RecordedStates], *, gamma: float = 0.98) -> list[ProgramIssue]:
     """Return the issues of a program; none if it may be used.
 
@@ -65,10 +79,10 @@ def criticize(program: Program, episodes: Sequence[RecordedStates], *, gamma: fl
         gamma: Discount of the returns of `reward` programs.
     """
     assert any(e.is_success for e in episodes) and not all(e.is_success for e in episodes), "both outcomes are needed"
-    outputs = split_outputs(program, episodes)
+    outputs = ProgramOutputs(episodes=episodes, values=split_outputs(program, episodes), gamma=gamma)
     checks = PROGRESS_CHECKS if program.output == "progress" else REWARD_CHECKS
-    for check in (check_finite, *checks):
-        issues = check(episodes, outputs, gamma)
+    for check in (check_finite, check_constant, *checks):
+        issues = check(outputs)
         if issues:  # a later check would repeat the same issue in other words
             return issues
     return []
@@ -82,36 +96,38 @@ def split_outputs(program: Program, episodes: Sequence[RecordedStates]) -> list[
     return np.split(output, np.cumsum([len(episode) for episode in episodes])[:-1])
 
 
-def check_finite(episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float) -> list[ProgramIssue]:
+def check_finite(outputs: ProgramOutputs) -> list[ProgramIssue]:
     """Find values that are undefined."""
-    bad = sum(int((~np.isfinite(output)).sum()) for output in outputs)
-    total = sum(map(len, outputs))
+    bad = sum(int((~np.isfinite(values)).sum()) for values in outputs.values)
+    total = sum(map(len, outputs.values))
     reason = f"the output is NaN or infinite in {bad} of {total} states: look for divisions by 0, sqrt and log"
     return [ProgramIssue(kind="undefined", reason=reason)] if bad else []
 
 
-def check_range(episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float) -> list[ProgramIssue]:
-    """Find an output that is constant, and progress outside [0, 1]."""
-    low, high = min(output.min() for output in outputs), max(output.max() for output in outputs)
-    if high - low < MIN_RANGE:
-        return [ProgramIssue(kind="constant", reason=f"the output is {low:.3g} in all states of all episodes")]
-    if low < -MIN_RANGE or high > 1 + MIN_RANGE:
-        reason = f"progress is from {low:.3g} to {high:.3g}, and must stay in [0, 1]: use clip or stages"
-        return [ProgramIssue(kind="out_of_range", reason=reason)]
-    return []
+def check_constant(outputs: ProgramOutputs) -> list[ProgramIssue]:
+    """Find an output that is constant."""
+    low, high = value_range(outputs)
+    reason = f"the output is {low:.3g} in all states of all episodes"
+    return [ProgramIssue(kind="constant", reason=reason)] if high - low < MIN_RANGE else []
 
 
-def check_constant(
-    episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float
-) -> list[ProgramIssue]:
-    """Find a reward that is constant."""
-    return [issue for issue in check_range(episodes, outputs, gamma) if issue.kind == "constant"]
+def check_range(outputs: ProgramOutputs) -> list[ProgramIssue]:
+    """Find progress outside [0, 1]."""
+    low, high = value_range(outputs)
+    reason = f"progress is from {low:.3g} to {high:.3g}, and must stay in [0, 1]: use clip or stages"
+    is_outside = low < -MIN_RANGE or high > 1 + MIN_RANGE
+    return [ProgramIssue(kind="out_of_range", reason=reason)] if is_outside else []
 
 
-def check_scale(episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float) -> list[ProgramIssue]:
+def value_range(outputs: ProgramOutputs) -> tuple[float, float]:
+    """Return the smallest and the largest output."""
+    return min(values.min() for values in outputs.values), max(values.max() for values in outputs.values)
+
+
+def check_scale(outputs: ProgramOutputs) -> list[ProgramIssue]:
     """Find progress that falls, starts high or does not reach 1 on experts."""
-    experts = [output for episode, output in zip(episodes, outputs, strict=True) if episode.is_success]
-    start, end = float(np.mean([o[0] for o in experts])), float(np.median([o[-1] for o in experts]))
+    start = float(np.mean([values[0] for values in outputs.experts]))
+    end = float(np.median([values[-1] for values in outputs.experts]))
     if end < start - MIN_FALL:
         reason = f"experts start at {start:.2f} and end at {end:.2f}: the sign of a term may be wrong"
         return [ProgramIssue(kind="wrong_sign", reason=reason)]
@@ -123,29 +139,25 @@ def check_scale(episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray
     return []
 
 
-def check_final_progress(
-    episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float
-) -> list[ProgramIssue]:
+def check_final_progress(outputs: ProgramOutputs) -> list[ProgramIssue]:
     """Find the kinds of failure that end as high as experts do."""
-    final = np.array([output[-1] for output in outputs])
-    return _confusions(episodes, final, "confuses", "end at a progress of")
+    final = np.array([values[-1] for values in outputs.values])
+    return _confusions(outputs.episodes, final, "confuses", "end at a progress of")
 
 
-def check_returns(
-    episodes: Sequence[RecordedStates], outputs: Sequence[FloatArray], gamma: float
-) -> list[ProgramIssue]:
+def check_returns(outputs: ProgramOutputs) -> list[ProgramIssue]:
     """Find rewards that earn less for success than for any kind of failure.
 
     The episode of an expert ends at success, with a reward of 1; that of a failure goes on to the time limit.
     """
-    discounted = [(gamma ** np.arange(len(output)) * output).sum() for output in outputs]
-    bonus = [gamma ** (len(o) - 1) * e.is_success for e, o in zip(episodes, outputs, strict=True)]
-    returns = np.array(discounted) + np.array(bonus)
-    experts = [output for episode, output in zip(episodes, outputs, strict=True) if episode.is_success]
-    if float(np.median([o[-1] - o[0] for o in experts])) < 0:
+    if float(np.median([values[-1] - values[0] for values in outputs.experts])) < 0:
         reason = "the reward falls while experts do the task: the sign of a term may be wrong"
         return [ProgramIssue(kind="wrong_sign", reason=reason)]
-    return _confusions(episodes, returns, "pays_waiting", "return")
+    returns = []
+    for episode, values in zip(outputs.episodes, outputs.values, strict=True):
+        discount = outputs.gamma ** np.arange(len(values))
+        returns.append((discount * values).sum() + discount[-1] * episode.is_success)
+    return _confusions(outputs.episodes, np.array(returns), "pays_waiting", "return")
 
 
 def _confusions(
@@ -166,6 +178,7 @@ def _confusions(
     return issues
 
 
-Check = Callable[[Sequence[RecordedStates], Sequence[FloatArray], float], list[ProgramIssue]]
+Check = Callable[[ProgramOutputs], list[ProgramIssue]]
 PROGRESS_CHECKS: tuple[Check, ...] = (check_range, check_scale, check_final_progress)
-REWARD_CHECKS: tuple[Check, ...] = (check_constant, check_returns)
+REWARD_CHECKS: tuple[Check, ...] = (check_returns,)
+"""Checks of programs of progress and of a reward, after those of all programs."""

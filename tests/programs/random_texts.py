@@ -5,8 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+import numpy as np
+
 from embodied_rm.programs.operations import FUNCTIONS
-from embodied_rm.programs.variables import Variable
+from embodied_rm.programs.variables import NUMBER, POINT, Variable, with_start_values
+
+VARIABLES = with_start_values(
+    {
+        "tool_pos": Variable(size=POINT, unit="m", meaning="point between the finger pads"),
+        "cube_pos": Variable(size=POINT, unit="m", meaning="center of the cube"),
+        "opening": Variable(size=NUMBER, unit="m", meaning="distance of the finger pads"),
+    }
+)
 
 NUMBERS = ("0", "1", "0.5", "-2", "1e-9", "1e12", "3", "1e308", "True", "10**9")
 OTHER_PYTHON = (
@@ -15,6 +25,12 @@ OTHER_PYTHON = (
 )  # fmt: skip
 OPERATORS = ("+", "-", "*", "/", "**", "<", ">", "<=", "==", "!=", "and", "or")
 RARE_OPERATORS = ("//", "%", "@", "<<", "in", "is", ",")
+
+
+def draw_values(rows: int) -> dict[str, np.ndarray]:
+    """Return random values of the variables."""
+    rng = np.random.default_rng(0)
+    return {name: rng.random((rows, 3) if v.size else rows) for name, v in VARIABLES.items()}
 
 
 def random_source(rng: random.Random, variables: Mapping[str, Variable]) -> str:

@@ -9,31 +9,18 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from random_texts import random_source
+from random_texts import VARIABLES, draw_values, random_source
 
 from embodied_rm.programs.check_types import ProgramError
 from embodied_rm.programs.describe import describe_language, describe_variables
 from embodied_rm.programs.interpreter import evaluate
 from embodied_rm.programs.operations import FUNCTIONS
 from embodied_rm.programs.program import MAX_CHARACTERS, MAX_NODES, parse_program
-from embodied_rm.programs.variables import NUMBER, POINT, Variable, with_start_values
 
-VARIABLES = with_start_values(
-    {
-        "tool_pos": Variable(size=POINT, unit="m", meaning="point between the finger pads"),
-        "cube_pos": Variable(size=POINT, unit="m", meaning="center of the cube"),
-        "opening": Variable(size=NUMBER, unit="m", meaning="distance of the finger pads"),
-    }
-)
 ROWS = 5
 
 
-def draw_values(rows: int = ROWS) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {name: rng.random((rows, 3) if v.size else rows) for name, v in VARIABLES.items()}
-
-
-VALUES = draw_values()
+VALUES = draw_values(ROWS)
 
 
 @pytest.mark.parametrize(

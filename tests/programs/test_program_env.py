@@ -14,7 +14,6 @@ from embodied_rm.errors import UserError
 from embodied_rm.programs.program import Program, parse_program
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import StateRewardEnv
-from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.program_env import ProgramEnv, load_program
 from embodied_rm.tabletop.program_states import task_variables
@@ -79,14 +78,10 @@ def test_the_rule_must_pay_what_the_program_computes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "source"), [("dense", GOOD_PROGRAMS["turn_lever"]), ("program", "reward = joint_lever")]
 )
-def test_refine_learns_from_a_program(rule: str, source: str, tmp_path: Path) -> None:
-    envs = make_envs("turn_lever", EnvConfig(num_envs=1, views=()), ends_on_success=False)
-    obs_dim, action_dim = envs.single_observation_space.shape[0], envs.single_action_space.shape[0]
-    envs.close()
-    save_policy(tmp_path / "policy", GaussianPolicy(PolicySpec(obs_dim=obs_dim, action_dim=action_dim)))
+def test_refine_learns_from_a_program(rule: str, source: str, lever_policy: Path, tmp_path: Path) -> None:
     (tmp_path / "program.txt").write_text(source)
     small = ["env.num_envs=4", "iterations=3", "rollout_steps=8", "eval_episodes=2", "final_eval_episodes=2"]
-    command = ["refine", "task=turn_lever", f"policy={tmp_path}/policy", f"program={tmp_path}/program.txt", *small]
+    command = ["refine", "task=turn_lever", f"policy={lever_policy}", f"program={tmp_path}/program.txt", *small]
     command += [f"reward.rule={rule}", "reward.success_source=simulator"]
     assert main([*command, f"out={tmp_path}/run"]) == 0
     assert "turn_lever" in json.loads((tmp_path / "run" / "metrics.json").read_text())["tasks"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models.judges.scripted import answer_in_order, text
 from planted_programs import GOOD_PROGRAMS
 
 from embodied_rm.errors import DataError, UserError
@@ -39,17 +40,6 @@ def report(success: float) -> FitnessReport:
     return FitnessReport(success_curve=(0.0, success), final_success=success, terms=terms, endings={"succeeded": 3})
 
 
-class ScriptedChat:
-    """A language model whose answers are given; it keeps the questions."""
-
-    def __init__(self, answers: Sequence[str]) -> None:
-        self.answers, self.questions = list(answers), list[str]()
-
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        self.questions += ["".join(map(str, query.parts)) for query in queries]
-        return [Answer(text=self.answers.pop(0)) for _ in queries]
-
-
 def fenced(source: str) -> str:
     return f"I would try this.\n```python\n{source}\n```"
 
@@ -60,30 +50,34 @@ def measure_exponent(name: str, program: Program) -> FitnessReport:
 
 
 def test_rounds_reflect_on_the_best_program() -> None:
-    chat = ScriptedChat([fenced(f"progress = height ** {n}") for n in (1, 3, 2, 4)])
+    chat = answer_in_order(*(fenced(f"progress = height ** {n}") for n in (1, 3, 2, 4)))
     history = search_programs(LanguageModelDesigner(chat, BRIEF), CHECKS, measure_exponent, generations=2, candidates=2)
     assert [candidate.name for candidate in history] == ["1_1", "1_2", "2_1", "2_2"]
     best = best_candidate(history)
     assert best is not None and best.source == "progress = height ** 4"
-    assert all("lift the cube" in q and "height: number, m. height of the cube" in q for q in chat.questions)
-    first, _, third, fourth = chat.questions
+    questions = [text(query) for query in chat.queries]
+    assert all("lift the cube" in q and "height: number, m. height of the cube" in q for q in questions)
+    first, _, third, fourth = questions
     assert "best program" not in first and "height ** 3" in third and "height ** 1" not in third
     assert "rise: 0.000, 0.250, 0.750" in fourth and "3 succeeded" in fourth
-    assert len(set(chat.questions)) == 4
+    assert len(set(questions)) == 4
 
 
 def test_a_refused_program_is_repaired_with_the_reasons() -> None:
-    chat = ScriptedChat([fenced("progress = hight"), fenced("progress = 1 - height"), fenced("progress = height ** 1")])
+    chat = answer_in_order(
+        fenced("progress = hight"), fenced("progress = 1 - height"), fenced("progress = height ** 1")
+    )
     history = search_programs(LanguageModelDesigner(chat, BRIEF), CHECKS, measure_exponent, generations=1, candidates=1)
     assert [candidate.report is None for candidate in history] == [True, True, False]
-    assert "Did you mean 'height'?" in history[0].issues[0] and "Did you mean 'height'?" in chat.questions[1]
-    assert "the sign of a term may be wrong" in chat.questions[2] and "progress = 1 - height" in chat.questions[2]
+    questions = [text(query) for query in chat.queries]
+    assert "Did you mean 'height'?" in history[0].issues[0] and "Did you mean 'height'?" in questions[1]
+    assert "the sign of a term may be wrong" in questions[2] and "progress = 1 - height" in questions[2]
 
 
 def test_a_program_is_given_up_after_some_repairs() -> None:
-    chat = ScriptedChat(["nothing"] * (MAX_REPAIRS + 1))
+    chat = answer_in_order(*["nothing"] * (MAX_REPAIRS + 1))
     history = search_programs(LanguageModelDesigner(chat, BRIEF), CHECKS, measure_exponent, generations=1, candidates=1)
-    assert len(history) == MAX_REPAIRS + 1 and best_candidate(history) is None and not chat.answers
+    assert len(history) == MAX_REPAIRS + 1 and best_candidate(history) is None and len(chat.queries) == MAX_REPAIRS + 1
 
 
 def test_the_other_output_is_refused() -> None:
@@ -92,10 +86,10 @@ def test_the_other_output_is_refused() -> None:
 
 
 def test_feedback_is_passed_on() -> None:
-    chat = ScriptedChat([fenced("progress = height ** 1")])
+    chat = answer_in_order(fenced("progress = height ** 1"))
     brief = ProgramBrief(instruction="lift", variables=VARIABLES, time_limit_s=3.0, feedback="it drops the cube")
     LanguageModelDesigner(chat, brief).propose([], 1)
-    assert "it drops the cube" in chat.questions[0]
+    assert "it drops the cube" in text(chat.queries[0])
 
 
 def test_fitness_prefers_learning_more_and_sooner() -> None:
@@ -145,7 +139,7 @@ def test_random_changes_start_from_the_best_program() -> None:
 
 def test_a_transcript_answers_what_was_asked_before(tmp_path: Path) -> None:
     path, first, second = tmp_path / "t.jsonl", Query(parts=("one",)), Query(parts=("two",), system="s")
-    chat = ScriptedChat(["1", "2"])
+    chat = answer_in_order("1", "2")
     assert [a.text for a in TranscriptChat(path, chat, "a model").ask([first, second])] == ["1", "2"]
     stored = path.read_bytes()
     assert [a.text for a in TranscriptChat(path, None).ask([second, first, second])] == ["2", "1", "2"]

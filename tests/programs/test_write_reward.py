@@ -13,21 +13,9 @@ from planted_programs import GOOD_PROGRAMS
 
 from embodied_rm.cli.main import main
 from embodied_rm.experiments.write_reward import describe_goal
-from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
-from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_sim.registry import make_task
 
 SMALL = ["generations=2", "candidates=1", "iterations=3", "rollout_steps=6", "num_envs=4"]
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    envs = make_envs("turn_lever", EnvConfig(num_envs=1, views=()), ends_on_success=False)
-    spec = PolicySpec(obs_dim=envs.single_observation_space.shape[0], action_dim=envs.single_action_space.shape[0])
-    envs.close()
-    folder = tmp_path_factory.mktemp("policy")
-    save_policy(folder / "policy", GaussianPolicy(spec))
-    return folder / "policy"
 
 
 class LanguageModel(BaseHTTPRequestHandler):
@@ -65,8 +53,8 @@ def read_results(folder: Path) -> tuple[str, str, str]:
     return tuple((folder / name).read_text() for name in ("program.txt", "candidates.json", "metrics.json"))  # type: ignore[return-value]
 
 
-def test_a_search_is_repeated_from_its_transcript(policy: Path, url: str, tmp_path: Path) -> None:
-    command = ["write-reward", "task=turn_lever", f"policy={policy}", *SMALL, "temperature=0.7"]
+def test_a_search_is_repeated_from_its_transcript(lever_policy: Path, url: str, tmp_path: Path) -> None:
+    command = ["write-reward", "task=turn_lever", f"policy={lever_policy}", *SMALL, "temperature=0.7"]
     assert main([*command, f"writer.url={url}", "writer.model=writer", f"out={tmp_path}/live"]) == 0
     metrics = json.loads((tmp_path / "live" / "metrics.json").read_text())["write_reward"]
     assert (metrics["tried"], metrics["refused"]) == (2, 1)
@@ -93,9 +81,15 @@ def test_the_goal_is_that_of_all_episodes(task: str, goal: str) -> None:
     assert describe_goal(make_task(task)) == goal
 
 
-def test_random_changes_are_the_control(policy: Path, tmp_path: Path) -> None:
+def test_random_changes_are_the_control(lever_policy: Path, tmp_path: Path) -> None:
     (tmp_path / "first.txt").write_text(GOOD_PROGRAMS["turn_lever"])
-    command = ["write-reward", "task=turn_lever", f"policy={policy}", *SMALL, f"first_program={tmp_path}/first.txt"]
+    command = [
+        "write-reward",
+        "task=turn_lever",
+        f"policy={lever_policy}",
+        *SMALL,
+        f"first_program={tmp_path}/first.txt",
+    ]
     assert main([*command, f"out={tmp_path}/run"]) == 0
     candidates = json.loads((tmp_path / "run" / "candidates.json").read_text())["candidates"]
     assert candidates[0]["source"] == GOOD_PROGRAMS["turn_lever"] and len(candidates) >= 2
@@ -111,7 +105,7 @@ def test_random_changes_are_the_control(policy: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_writes_must_be_clear(
-    arguments: list[str], message: str, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, lever_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["write-reward", "task=turn_lever", f"policy={policy}", *arguments, f"out={tmp_path}/run"]) == 2
+    assert main(["write-reward", "task=turn_lever", f"policy={lever_policy}", *arguments, f"out={tmp_path}/run"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())

@@ -41,23 +41,22 @@ class TranscriptChat:
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order; `UserError` for a question that nothing answers. Queries have text only."""
-        new = [query for query in queries if _digest(query) not in self._answers]
-        if new and self._chat is None:
-            question = question_text(new[0])
-            raise UserError(f"{self.path} has no answer to a question that starts with {question[:200]!r}")
-        answers = dict(zip(map(_digest, new), self._chat.ask(new), strict=True)) if self._chat and new else {}
-        for query in new:
-            text = answers[_digest(query)].text
-            if text is not None:
-                self._store(query, text)
-        return [
-            Answer(text=self._answers[key]) if (key := _digest(query)) in self._answers else answers[key]
-            for query in queries
-        ]
+        keys = [question_digest(query.system, question_text(query)) for query in queries]
+        new = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._answers}
+        answers: dict[str, Answer] = {}
+        if new:
+            if self._chat is None:
+                question = question_text(next(iter(new.values())))
+                raise UserError(f"{self.path} has no answer to a question that starts with {question[:200]!r}")
+            answers = dict(zip(new, self._chat.ask(list(new.values())), strict=True))
+        for key, answer in answers.items():
+            if answer.text is not None:
+                self._store(key, new[key], answer.text)
+        return [Answer(text=self._answers[key]) if key in self._answers else answers[key] for key in keys]
 
-    def _store(self, query: Query, answer: str) -> None:
+    def _store(self, key: str, query: Query, answer: str) -> None:
         entry = {"system": query.system, "question": question_text(query), "answer": answer, "by": self._answered_by}
-        self._answers[_digest(query)] = answer
+        self._answers[key] = answer
         self._lines.append(json.dumps(entry, ensure_ascii=False))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, "".join(f"{line}\n" for line in self._lines).encode())
@@ -72,7 +71,3 @@ def question_text(query: Query) -> str:
 def question_digest(system: str, question: str) -> str:
     """Return the SHA-256 of a question."""
     return hashlib.sha256(json.dumps([system, question]).encode()).hexdigest()
-
-
-def _digest(query: Query) -> str:
-    return question_digest(query.system, question_text(query))

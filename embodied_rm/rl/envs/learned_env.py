@@ -1,21 +1,19 @@
 """Vector environments with the reward of a reward model, or one from the simulator's state."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
-from embodied_rm.client.episode_reward import EpisodeStep
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.rewards.transitions import FloatArray, Transitions
+from embodied_rm.rewards.transitions import FloatArray
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.types import IntArray, RewardOutput, Views
 
@@ -88,15 +86,6 @@ class StateRewardEnv(RewardEnv):
     potentials are 0, for the critic too. Progress that is not finite is an invalid score. The rule `program` needs
     `program_reward` [N].
     """
-
-    def _step_episodes(self, *args: Any) -> EpisodeStep:
-        self._program_reward = args[-1].get("program_reward")
-        return super()._step_episodes(*args)
-
-    def _compute_reward(self, transitions: Transitions) -> FloatArray:
-        if self.rule.required_input == "program_reward":
-            transitions = replace(transitions, program_reward=self._program_reward)
-        return super()._compute_reward(transitions)
 
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
         progress = self._read_infos("progress", rows, infos)

@@ -203,6 +203,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         return stats
 
     def _compute_reward(self, transitions: Transitions) -> FloatArray:
+        if self.rule.required_input == "program_reward":
+            transitions = replace(transitions, program_reward=self._program_reward)
         return self.rule.compute(transitions, self.params) if self.rule.per_step else transitions.task_reward
 
     def _step_episodes(
@@ -214,6 +216,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         infos: Mapping[str, Any],
     ) -> EpisodeStep:
         """Score the rows whose score is needed, and step the episodes."""
+        self._program_reward = infos.get("program_reward")
         uses_simulator = self.config.success_source == "simulator"
         ends_now = failed | timed_out | (simulator_success & uses_simulator)
         rows = self._episodes.rows_to_score(ends_now, ~diverged)

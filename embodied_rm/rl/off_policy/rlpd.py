@@ -136,12 +136,11 @@ class RLPD:
             target = td_target(batch.reward, batch.terminated, next_value, self.gamma).clamp(*self.value_range)
         observation, action = normalizer(batch.observation), batch.action.clamp(-1, 1)
         values = self.critics(observation, action)
-        loss = (values - target).square().mean(1).sum()
-        if self.config.smoothness_coef:
-            at_state = values.detach()
-            change = self._largest_change(lambda s: (self.critics(s, action) - at_state).square().sum(0), observation)
-            loss = loss + self.config.smoothness_coef * change
-        return loss, values
+        at_state = values.detach()
+        smoothness = self._smoothness_loss(
+            lambda near: (self.critics(near, action) - at_state).square().sum(0), observation
+        )
+        return (values - target).square().mean(1).sum() + smoothness, values
 
     def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
         """Return the loss of the policy, and the mean values [B] of its actions."""
@@ -154,14 +153,11 @@ class RLPD:
         loss = (squared_excess(unbounded) - lower_bound).mean()
         log_std = self.policy.clamped_log_std
         divergence = gaussian_kl(unbounded, log_std, self.reference.mlp(observation), log_std)
-        loss = loss + self.config.bc_kl_coef * divergence.mean()
-        if self.config.smoothness_coef:
-            at_state = unbounded.detach()
-            change = self._largest_change(
-                lambda s: gaussian_kl(self.policy.mlp(s), log_std, at_state, log_std), observation
-            )
-            loss = loss + self.config.smoothness_coef * change
-        return loss, values.mean(0)
+        at_state = unbounded.detach()
+        smoothness = self._smoothness_loss(
+            lambda near: gaussian_kl(self.policy.mlp(near), log_std, at_state, log_std), observation
+        )
+        return loss + self.config.bc_kl_coef * divergence.mean() + smoothness, values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
@@ -208,9 +204,12 @@ class RLPD:
         update_target(self.reference, self.policy, self.config.reference_update_rate)
         return float(values.detach().mean())
 
-    def _largest_change(self, change: Callable[[Tensor], Tensor], observation: Tensor) -> Tensor:
-        """Return the mean over the states of the largest change near them."""
-        return largest_change(change, observation, self.config.smoothness_radius, self.generator).mean()
+    def _smoothness_loss(self, change: Callable[[Tensor], Tensor], observation: Tensor) -> Tensor | float:
+        """Return the mean over the states of the largest change near them, weighted; 0 without a weight."""
+        if not self.config.smoothness_coef:
+            return 0.0
+        largest = largest_change(change, observation, self.config.smoothness_radius, self.generator)
+        return self.config.smoothness_coef * largest.mean()
 
     def _step(self, optimizer: FlatAdam, loss: Tensor, name: str) -> None:
         take_finite_step(optimizer, float(loss.detach()), name, f"rlpd.learning_rate={self.config.learning_rate}")

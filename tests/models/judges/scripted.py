@@ -24,6 +24,12 @@ class Scripted:
         return [self.answer(query) for query in queries]
 
 
+def answer_in_order(*answers: str) -> Scripted:
+    """Return a model that gives these texts, one per query."""
+    remaining = iter(answers)
+    return Scripted(lambda _: Answer(text=next(remaining)))
+
+
 def images(query: Query) -> list[np.ndarray]:
     return [part for part in query.parts if not isinstance(part, str)]
 

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
+from models.judges.scripted import answer_in_order, text
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.planner import MAX_REPAIRS, plan_subgoals
 
 KNOWN = ("open the drawer", "put the red cube into the drawer", "close the drawer", "lift the red cube")
 
 
-class ScriptedPlanner:
-    """A language model whose answers are given; it keeps the questions."""
-
-    def __init__(self, *answers: str) -> None:
-        self.answers, self.questions = list(answers), list[str]()
-
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        self.questions += ["".join(map(str, query.parts)) for query in queries]
-        return [Answer(text=self.answers.pop(0)) for _ in queries]
-
-
 def test_a_plan_is_an_instruction_with_subgoals() -> None:
-    chat = ScriptedPlanner('1. Open the drawer\n2. "put the red cube into the drawer".\n\n- close the drawer\n')
+    chat = answer_in_order('1. Open the drawer\n2. "put the red cube into the drawer".\n\n- close the drawer\n')
     plan = plan_subgoals(chat, "tidy the cube away", KNOWN)
     assert plan == "open the drawer; then put the red cube into the drawer; then close the drawer"
-    assert "tidy the cube away" in chat.questions[0] and all(name in chat.questions[0] for name in KNOWN)
+    assert "tidy the cube away" in text(chat.queries[0]) and all(name in text(chat.queries[0]) for name in KNOWN)
 
 
 def test_other_words_are_refused_with_the_nearest_instruction() -> None:
-    chat = ScriptedPlanner("open the drawers\nclose the drawer", "open the drawer\nclose the drawer")
+    chat = answer_in_order("open the drawers\nclose the drawer", "open the drawer\nclose the drawer")
     assert plan_subgoals(chat, "open and close it", KNOWN) == "open the drawer; then close the drawer"
-    assert "Did you mean 'open the drawer'?" in chat.questions[1] and "open the drawers" in chat.questions[1]
+    assert "Did you mean 'open the drawer'?" in text(chat.queries[1]) and "open the drawers" in text(chat.queries[1])
 
 
 @pytest.mark.parametrize(
@@ -48,4 +35,4 @@ def test_other_words_are_refused_with_the_nearest_instruction() -> None:
 )
 def test_no_plan_is_an_error_with_the_reason(answers: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        plan_subgoals(ScriptedPlanner(*answers), "fly", KNOWN)
+        plan_subgoals(answer_in_order(*answers), "fly", KNOWN)
