@@ -112,6 +112,18 @@ class DistContext:
 SINGLE_PROCESS = DistContext()  # the context of a run without torchrun
 
 
+def find_device(name: str, key: str) -> torch.device:
+    """Return a torch device. Raises `UserError`, which names the config key, if torch does not have it."""
+    if name not in ("cpu", "cuda"):
+        raise UserError(f"{key} must be cpu or cuda, got {name}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"{key}=cuda needs a torch with CUDA that finds a GPU; torch {torch.__version__} here finds none: "
+            f"install a CUDA build of torch, or use {key}=cpu"
+        )
+    return torch.device(name)
+
+
 @contextmanager
 def init_distributed(device: str) -> Iterator[DistContext]:
     """Join the process group started by torchrun; yield `SINGLE_PROCESS` without torchrun.

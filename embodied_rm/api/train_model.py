@@ -11,7 +11,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
-from embodied_rm.training.fitting import with_image_size_of_encoder
+from embodied_rm.training.fitting import Execution, with_image_size_of_encoder
 from embodied_rm.training.held_out import HeldOut, HeldOutConfig
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
@@ -26,6 +26,7 @@ def train(
     held_out: Iterable[Episode] = (),
     eval_percent: float = HeldOutConfig.eval_percent,
     patience: int = HeldOutConfig.patience,
+    device: str = "cpu",
     folder: str | Path | None = None,
     reporter: Reporter | None = None,
     **config: Any,
@@ -39,6 +40,7 @@ def train(
             score them best are kept.
         eval_percent: Percent of the training between two evaluations on `held_out`; 0: none, the last weights are kept.
         patience: Evaluations in a row without a new best after which training stops; 0: it never stops early.
+        device: Device of the model in training: `cpu` or `cuda`. The trained model is on the CPU.
         folder: Run folder, for the checkpoint, the curve `held_out.json` and TensorBoard's file; a training that was
             interrupted there continues. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
@@ -48,7 +50,7 @@ def train(
         The trained model.
 
     Raises:
-        UserError: For an unknown key or a value that is out of range.
+        UserError: For an unknown key, a value that is out of range, or a GPU that torch does not find.
         DataError: When there are no episodes, one has no known progress, or one is held out too.
     """
     train_config = build_config(TrainConfig, config)
@@ -68,6 +70,7 @@ def train(
             HeldOut(episodes=held_out_episodes, config=held_out_config) if held_out_episodes else None,
             init_net=None if init_from is None else init_from.net,
             init_metadata=None if init_from is None else init_from.metadata,
+            execution=Execution(device=device),
         )
         return ProgressRewardModel(net, read_manifest(run.path / CHECKPOINT_DIR)["facts"])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from embodied_rm.distributed import find_device
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
@@ -56,12 +57,7 @@ def make_envs(task: str, config: EnvConfig, *, ends_on_success: bool, holdout: H
 
 def learner_device(config: EnvConfig) -> torch.device:
     """Return the torch device of the environments. Raises `UserError` if torch does not have it."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            f"env.device=cuda needs a torch with CUDA that finds a GPU; torch {torch.__version__} here finds none: "
-            "install a CUDA build of torch, or use env.device=cpu"
-        )
-    return torch.device(config.device)
+    return find_device(config.device, "env.device")
 
 
 def wrap_observations(envs: VectorEnv, obs_mode: str, encoder_model: RewardModel | None) -> VectorEnv:

@@ -54,13 +54,17 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Warp position and color of images uint8 [B, M, V, H, W, 3], equally per view, to float32 [B, M, V, 3, H, W]."""
+    """Warp position and color of images uint8 [B, M, V, H, W, 3], equally per view, to float32 [B, M, V, 3, H, W].
+
+    The numbers are drawn on the CPU, so that they are the same on every device.
+    """
     B, M, V, H, W, C = frames.shape
     angle, scale = config.rotation * _uniform(generator, B, V), 1 + config.zoom * _uniform(generator, B, V)
     matrix = torch.zeros(B, V, 2, 3)
     matrix[..., 0, 0] = matrix[..., 1, 1] = scale * torch.cos(angle)
     matrix[..., 0, 1], matrix[..., 1, 0] = -torch.sin(angle), torch.sin(angle)
     matrix[..., 2] = 2 * config.shift * _uniform(generator, B, V, 2)
+    matrix = matrix.to(frames.device)
     # One call samples all frames of a view, as channels.
     channels = frames.permute(0, 2, 5, 1, 3, 4).float().reshape(B * V, C * M, H, W)
     grid = functional.affine_grid(matrix.flatten(0, 1), [B * V, 1, H, W], align_corners=False)
@@ -82,6 +86,7 @@ def warp_colors(pixels: Tensor, config: AugmentConfig, generator: torch.Generato
     frequency = COLOR_WARP_FREQUENCY_STD * torch.randn(N, 3, 3, generator=generator) / 255
     phase = 2 * math.pi * torch.rand(N, 3, 1, generator=generator)
     amplitude = 255 * 2**0.5 * config.color_warp_std * torch.randn(N, 3, 1, generator=generator)
+    frequency, phase, amplitude = (values.to(pixels.device) for values in (frequency, phase, amplitude))
     minimum, maximum = torch.aminmax(pixels, dim=1, keepdim=True)
     grayness = (1 - (maximum - minimum) / 255).square_()
     return pixels.addcmul_(amplitude, torch.baddbmm(phase, frequency, pixels).sin_().mul_(grayness))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from embodied_rm.distributed import SINGLE_PROCESS, DistContext
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext, find_device
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.comparisons import match_comparisons, read_comparisons
 from embodied_rm.labels.labeled_episode import label
@@ -40,9 +40,10 @@ TRAIN_STATE_DIR = "unfinished"  # folder of the training state inside the run fo
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Processes, memory and evaluation of a training run. They do not change the objective."""
+    """Processes, device, memory and evaluation of a training run. They do not change the objective."""
 
     group: DistContext = SINGLE_PROCESS  # processes that share each batch; rank 0 writes
+    device: str = "cpu"  # device of the net and its images in training: cpu or cuda
     stream: StreamingEpisodes | None = None  # loads the episodes; None: all are in memory
     fsdp: bool = False  # whether the group shards the towers instead of replicating them
     held_out: HeldOutCurve | None = None
@@ -118,6 +119,7 @@ def fit(
     batch_sampler = LabeledBatchSampler(*sampler_args)
     if config.lora_rank:
         lora.add_lora(net.encoder.clip.visual, config.lora_rank)
+    net.to(find_device(execution.device, "device"))
     reporter.table("reward model", describe_training(net, len(episodes), config))
     net.train()
     with (
@@ -146,6 +148,7 @@ def fit(
     if execution.held_out is not None:
         execution.held_out.load_best_weights()
     lora.merge_lora(net.encoder.clip.visual)
+    net.to("cpu")
     if group.rank == 0:
         train_state.discard(run.path / TRAIN_STATE_DIR)
 

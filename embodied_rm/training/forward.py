@@ -37,7 +37,7 @@ class TrainingImages:
     """Images of a batch: normalized and augmented, or cached features of a frozen tower."""
 
     inputs: Tensor  # float32 [B, M + 1, V, H, W, 3], the last one the goal; or features float16 [B, M + 1, V, C, h, w]
-    visible: Tensor  # bool [B, M + 1, V]
+    visible: Tensor  # bool [B, M + 1, V], on the CPU
 
 
 @torch.no_grad()
@@ -45,11 +45,11 @@ def augment_batch(
     encoder: Encoder, batch: LabeledBatch, config: AugmentConfig, generator: torch.Generator
 ) -> TrainingImages:
     """Normalize and augment the images of a batch. The goal is augmented separately: it is from another recording."""
-    images = torch.from_numpy(batch.frames)
+    images = torch.from_numpy(batch.frames).to(encoder.gain.device)
     if images.dtype == torch.float16:
         return TrainingImages(inputs=images, visible=drop_views(torch.from_numpy(batch.present), config, generator))
     present = torch.from_numpy(batch.present)
-    inputs, visible = torch.empty(images.shape), torch.empty_like(present)
+    inputs, visible = torch.empty(images.shape, device=images.device), torch.empty_like(present)
     for timesteps in (slice(-1), slice(-1, None)):
         inputs[:, timesteps] = _augment_images(encoder, images[:, timesteps], config, generator).movedim(3, -1)
         visible[:, timesteps] = drop_views(present[:, timesteps], config, generator)
@@ -130,27 +130,30 @@ def _slice_batch(batch: LabeledBatch, images: TrainingImages, rows: slice) -> tu
 
 
 def _gather_outputs(outputs: Sequence[TrainingOutputs | None], group: DistContext) -> TrainingOutputs:
-    """Concatenate the outputs of all microbatches of all processes, in the order of the episodes."""
+    """Concatenate the outputs of all microbatches of all processes on the CPU, in the order of the episodes.
+
+    They are small, and so are the losses, which are computed there.
+    """
     gathered = {}
     for field in fields(TrainingOutputs):
         # Outputs of negative instructions are [K, B], all others [B, ...].
         dim = int(field.name.startswith("negative_"))
         local = torch.cat([getattr(output, field.name) for output in outputs], dim=dim)
-        gathered[field.name] = group.all_gather_tensor(local, dim)
+        gathered[field.name] = group.all_gather_tensor(local, dim).cpu()
     return TrainingOutputs(**gathered)
 
 
 def _augment_images(encoder: Encoder, images: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
     """Normalize and augment images in one pass over the pixels; float [B, M, V, 3, H, W]."""
     warped = warp(images, config, generator)
-    gain, offset = sample_color_jitter(warped.shape, config, generator)
+    gain, offset = (values.to(images.device) for values in sample_color_jitter(warped.shape, config, generator))
     return torch.addcmul(gain * encoder.offset + offset, warped, gain * encoder.gain)
 
 
 def _embed(net: ProgressNet, features: Tensor, visible: Tensor, instructions: tuple[str, ...]) -> Tensor:
     """Return embeddings [B, M, width] from the features of the images that are visible (bool [B, M, V]), in order."""
     B, M, V = visible.shape
-    batch_index, view_index = visible.reshape(B * M, V).nonzero(as_tuple=True)
+    batch_index, view_index = visible.reshape(B * M, V).to(features.device).nonzero(as_tuple=True)
     instruction_embeddings = net.embed_instructions(instructions).repeat_interleave(M, dim=0)
-    masked_views = torch.zeros(1, V, dtype=torch.bool)
+    masked_views = torch.zeros(1, V, dtype=torch.bool, device=features.device)
     return net.embed(features, view_index, batch_index, instruction_embeddings, masked_views).view(B, M, -1)

@@ -47,6 +47,7 @@ class TrainCommand(TrainConfig, HeldOutConfig):
     split: Split = field(default_factory=Split)  # split that the data must belong to; "none": no check
     features: FeatureMap = field(default_factory=FeatureMap)  # names of stored views and columns
     scores: Path | None = None  # run folder of `score`, whose scores are the targets of label_schemes=[distilled]
+    device: str = "cpu"  # device of the model in training: cpu or cuda
     fsdp: bool = False  # whether weights, gradients and optimizer state of the towers are sharded over the processes
     frame_cache_gb: float | None = None  # memory for decoded frames, GB per process; None: all frames are kept
     time_reversal: bool = False  # whether reversed episodes are added, see `embodied_rm.training.time_reversal`
@@ -96,7 +97,7 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.held_out is not None:
         size, stride = config.image_size, config.frame_stride
         held_out = read_held_out(config.held_out, config, config.features, reporter, size=size, frame_stride=stride)
-    with init_distributed("cpu") as dist:
+    with init_distributed(config.device) as dist:
         net = train(
             episodes,
             to_base_config(config, TrainConfig),
@@ -105,7 +106,7 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
             held_out,
             initial_net,
             merge_provenance(facts or {}, dataset_provenance(config.data)),
-            Execution(group=dist, stream=stream, fsdp=config.fsdp),
+            Execution(group=dist, device=config.device, stream=stream, fsdp=config.fsdp),
         )
     if dist.rank:
         return
