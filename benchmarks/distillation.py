@@ -13,12 +13,12 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import tiny_vlm
-import torch
 from cli_process import run_once
 
 from embodied_rm.data.open_dataset import open_dataset
@@ -39,7 +39,7 @@ RESULTS_PAGE = Path("docs/results/distillation.md")
 DATA_SPLITS = {"train": (60, 60, 0), "labeled": (60, 60, 500), "unseen": (20, 20, 900)}
 """Successes, failures and seed of the judge's training data, of the data it labels, and of the test data."""
 TARGETS = {"voc": 0.95, "speed": 100.0}
-NUM_STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 24, 2e-3
+NUM_STEPS, BATCH_SIZE = 2000, 24  # of the training of the judge
 NUM_ENVS = 64
 """Batch size of the timing."""
 
@@ -52,38 +52,9 @@ def record(out: Path, split: str) -> Path:
     return run_once(out / split, ["collect", f"tasks=[{TASK}]", *settings, *env_settings])
 
 
-def train_judge(folder: Path, data: Path, num_steps: int) -> Path:
-    """Train a Qwen3-VL to answer the progress question and save it in the format of released models."""
-    if (folder / "config.json").exists():
-        return folder
-    torch.manual_seed(0)
-    text_config = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
-    vision_config = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 2, "out_hidden_size": 128}
-    model, processor = tiny_vlm.make_qwen3(
-        text_config={**text_config, "num_key_value_heads": 2, "head_dim": 32}, vision_config=vision_config, patch_size=8
-    )
-    episodes = list(open_dataset(data / "dataset"))
-    rng, losses = np.random.default_rng(0), []
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=num_steps, pct_start=0.05)
-    for step in range(num_steps):
-        turns = [make_turn(episodes[rng.integers(len(episodes))], rng) for _ in range(BATCH_SIZE)]
-        loss = model(**tiny_vlm.encode_conversations(processor, turns)).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-        if step % 100 == 99:
-            logging.info("judge: step %d of %d, loss %.3f", step + 1, num_steps, np.mean(losses[-100:]))
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
-
-
-def make_turn(episode: Episode, rng: np.random.Generator) -> tuple[list[dict[str, object]], str]:
+def draw_conversation(episodes: Sequence[Episode], rng: np.random.Generator) -> tiny_vlm.Conversation:
     """Return the judge's question about a random frame of an episode and the answer, rounded to 5 %."""
+    episode = episodes[int(rng.integers(len(episodes)))]
     frame = int(rng.integers(1, len(episode)))
     assert episode.progress is not None
     (query,) = ProgressQuestion().build_queries(episode_at(episode, frame))
@@ -132,7 +103,10 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     out: Path = args.out
     data = {split: record(out, split) for split in DATA_SPLITS}
-    judge = train_judge(out / "judge", data["train"], args.steps)
+    train_episodes = list(open_dataset(data["train"] / "dataset"))
+    judge = tiny_vlm.train_small_judge(
+        out / "judge", partial(draw_conversation, train_episodes), args.steps, BATCH_SIZE
+    )
     judge_args = ["judge=question", f"judge.folder={judge}", "judge.batch_size=16"]
     output_args = ["videos=false", "plots=false", "frame_stride=2"]
     labels = run_once(out / "labels", ["score", f"data={data['labeled']}", *judge_args, *output_args])

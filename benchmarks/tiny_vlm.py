@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,8 @@ def end_token_ids(tokenizer: Any) -> dict[str, Any]:
     return {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
 
 
+JUDGE_LEARNING_RATE = 2e-3  # of `train_small_judge`
+
 MODEL_FAMILIES = {"qwen2_5_vl": make_qwen25, "qwen3_vl": make_qwen3}
 
 
@@ -173,6 +176,37 @@ def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 12
     assert loss < 0.1, f"the model did not learn to answer {answer!r}: loss {loss}"
 
 
+def train_small_judge(
+    folder: Path, draw_conversation: Callable[[np.random.Generator], Conversation], num_steps: int, batch_size: int
+) -> Path:
+    """Train a Qwen3-VL from random weights on conversations drawn anew for every step, and save it; once per folder."""
+    if (folder / "config.json").exists():
+        return folder
+    torch.manual_seed(0)
+    text_config = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+    vision_config = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 2, "out_hidden_size": 128}
+    model, processor = make_qwen3(
+        text_config={**text_config, "num_key_value_heads": 2, "head_dim": 32}, vision_config=vision_config, patch_size=8
+    )
+    rng, losses = np.random.default_rng(0), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=JUDGE_LEARNING_RATE, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, JUDGE_LEARNING_RATE, num_steps, pct_start=0.05)
+    for step in range(num_steps):
+        turns = [draw_conversation(rng) for _ in range(batch_size)]
+        loss = model(**encode_conversations(processor, turns)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        if step % 100 == 99:
+            logging.info("judge: step %d of %d, loss %.3f", step + 1, num_steps, np.mean(losses[-100:]))
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
 def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any]]:
     """Return a conversation of one turn with a header, images and a text."""
     image_parts = [{"type": "image", "image": image} for image in images]
@@ -181,8 +215,9 @@ def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any
     ]
 
 
-Conversations = list[tuple[list[dict[str, Any]], str]]
-"""Conversations with their answers."""
+Conversation = tuple[list[dict[str, Any]], str]
+"""A conversation and its answer."""
+Conversations = list[Conversation]
 
 
 def train_steps(
