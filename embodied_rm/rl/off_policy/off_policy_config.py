@@ -34,12 +34,20 @@ class RLPDConfig:
     """Weight of the largest change of values and policy between a state and `SMOOTHNESS_SAMPLES` near it (RO2O, arXiv
     2309.16973); 0: none."""
     smoothness_radius: float = 0.01  # largest distance of these states along each axis, in standard deviations
+    dynamics_gap_coef: float = 0.0
+    """Weight of the penalty on values of transitions where the simulator and the world of the recordings differ (H2O,
+    arXiv 2206.13464), whose own Bellman error then counts less; 0: both are one world."""
     buffer_capacity: int = 100_000  # transitions of the replay buffer
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
         check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef", "pretraining_updates")
-        check_minimum(self, 0, "smoothness_coef", "smoothness_radius")
+        check_minimum(self, 0, "smoothness_coef", "smoothness_radius", "dynamics_gap_coef")
+        if self.dynamics_gap_coef and self.recorded_share in (0, 1):
+            raise UserError(
+                f"dynamics_gap_coef={self.dynamics_gap_coef:g} compares recorded and new transitions: recorded_share "
+                f"must be between 0 and 1, got {self.recorded_share:g}"
+            )
         if min(self.critic_hidden_sizes, default=0) < 1:
             raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")
         for name in ("updates_per_step", "learning_rate"):

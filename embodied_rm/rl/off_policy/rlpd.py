@@ -4,6 +4,7 @@ Source: Ball et al., arXiv 2302.02948 ("RLPD"): many updates per step, an ensemb
 symmetric sampling. The policy is deterministic with exploration noise, as in TD3 (arXiv 1802.09477), since it starts
 from a cloned one. Against overestimated values, which lose the cloned policy again, it maximizes a lower bound of the
 ensemble, targets stay in the range of possible values, and a reference policy, which follows slowly, holds it back.
+Recordings of another world than the environments' are weighed against them by the gap of the dynamics.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.optimizer import FlatAdam, take_finite_step
 from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
+from embodied_rm.rl.off_policy.dynamics_gap import DynamicsGap, simulated_value_penalty, trust_weights
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
 from embodied_rm.rl.off_policy.smoothness import largest_change
@@ -45,6 +47,7 @@ class RLPDStats:
     critic_loss: float
     q_recorded: float  # mean value of recorded actions; above the largest return, values are overestimated
     q_policy: float  # mean value of the policy's actions; 0 in iterations that do not train it
+    dynamics_gap: float  # KL divergence of the simulator's dynamics from the recorded ones, nats; 0: not estimated
     updates: int
 
 
@@ -84,6 +87,12 @@ class RLPD:
         self.policy_optimizer = FlatAdam(policy.mlp, config.learning_rate, MAX_GRAD_NORM)
         self.critics_optimizer = FlatAdam(self.critics, config.learning_rate, MAX_GRAD_NORM)
         self._num_updates = 0
+        self.gap: DynamicsGap | None = None
+        if config.dynamics_gap_coef:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                self.gap = DynamicsGap(policy.normalizer, recorded)
+            self.gap_optimizer = FlatAdam(self.gap, config.learning_rate, MAX_GRAD_NORM)
 
     @property
     def num_recorded(self) -> int:
@@ -121,6 +130,7 @@ class RLPD:
             critic_loss=fmean(critic_losses),
             q_recorded=fmean(recorded_values),
             q_policy=fmean(policy_values) if policy_values else 0.0,
+            dynamics_gap=0.0 if self.gap is None else -float(self.gap.log_ratio(self._sample_own()).mean()),
             updates=len(critic_losses),
         )
 
@@ -140,7 +150,15 @@ class RLPD:
         smoothness = self._smoothness_loss(
             lambda near: (self.critics(near, action) - at_state).square().sum(0), observation
         )
-        return (values - target).square().mean(1).sum() + smoothness, values
+        squared_error = (values - target).square()
+        if self.gap is None:
+            return squared_error.mean(1).sum() + smoothness, values
+        count = self._recorded_per_batch
+        log_ratio = self.gap.log_ratio(batch.take(torch.arange(count, len(batch))))
+        weight = torch.cat([torch.ones(count), trust_weights(log_ratio)])
+        penalty = simulated_value_penalty(values[:, count:], log_ratio, values[:, :count])
+        loss = (weight * squared_error).mean(1).sum() + self.config.dynamics_gap_coef * penalty
+        return loss + smoothness, values
 
     def policy_loss(self, batch: OfflineTransitions) -> tuple[Tensor, Tensor]:
         """Return the loss of the policy, and the mean values [B] of its actions."""
@@ -162,29 +180,43 @@ class RLPD:
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that the next update depends on but the recorded transitions, as named tensors."""
         tensors = {"generator": self.generator.get_state(), "num_updates": torch.tensor(self._num_updates)}
-        for name in (*MODULES, "policy_optimizer", "critics_optimizer", "replay"):
+        for name in (*self._module_names, *self._optimizer_names, "replay"):
             tensors |= add_prefix(name, getattr(self, name).state_dict())
         return tensors
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], source: object) -> None:
         """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
-        for name in MODULES:
+        for name in self._module_names:
             load_into(getattr(self, name), strip_prefix(name, tensors), str(source))
-        for name in ("policy_optimizer", "critics_optimizer", "replay"):
+        for name in (*self._optimizer_names, "replay"):
             getattr(self, name).load_state_dict(strip_prefix(name, tensors), source)
         self.generator.set_state(tensors["generator"])
         self._num_updates = int(tensors["num_updates"])
+
+    @property
+    def _module_names(self) -> tuple[str, ...]:
+        return MODULES if self.gap is None else (*MODULES, "gap")
+
+    @property
+    def _optimizer_names(self) -> tuple[str, ...]:
+        return tuple(f"{name}_optimizer" for name in ("policy", "critics", *(() if self.gap is None else ("gap",))))
 
     def _sample(self) -> OfflineTransitions:
         """Sample a batch, whose first part is recorded."""
         count = self._recorded_per_batch
         parts = [self._recorded.sample(count, self.generator)] if count else []
         if count < self.config.batch_size:
-            parts.append(self.replay.sample(self.config.batch_size - count, self.generator))
+            parts.append(self._sample_own())
         return OfflineTransitions.concat(parts)
+
+    def _sample_own(self) -> OfflineTransitions:
+        """Sample the part of a batch that is of the learner's own environments."""
+        return self.replay.sample(self.config.batch_size - self._recorded_per_batch, self.generator)
 
     def _step_critics(self, batch: OfflineTransitions) -> tuple[float, float]:
         """Step the critics; return loss and mean value of the recorded part."""
+        if self.gap is not None:
+            self._step_gap(self.gap, batch)
         self.critics_optimizer.gradient.zero_()
         loss, values = self.critic_loss(batch)
         loss.backward()
@@ -192,6 +224,16 @@ class RLPD:
         update_target(self.target_critics, self.critics, self.config.target_update_rate)
         count = self._recorded_per_batch
         return float(loss.detach()), float(values.detach()[:, :count].mean()) if count else 0.0
+
+    def _step_gap(self, gap: DynamicsGap, batch: OfflineTransitions) -> None:
+        """Step the classifiers of the dynamics."""
+        self.gap_optimizer.gradient.zero_()
+        recorded, own = torch.arange(len(batch)).split(
+            [self._recorded_per_batch, len(batch) - self._recorded_per_batch]
+        )
+        loss = gap.loss(batch.take(recorded), batch.take(own), self.generator)
+        loss.backward()
+        self._step(self.gap_optimizer, loss, "classifiers of the dynamics")
 
     def _step_policy(self, batch: OfflineTransitions) -> float:
         """Step the policy; return the mean value of its actions."""
