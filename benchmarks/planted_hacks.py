@@ -155,7 +155,7 @@ def refine_with_hack(
             make_evaluator(TASK, env_config, episodes=num_episodes, seed=seed, obs_mode="state", encoder_model=None)
             for num_episodes in EVAL_EPISODES
         )
-        verify = make_verifier(TASK, env_config, config, obs_mode="state", model=model, encoder_model=None)
+        verify = make_verifier(TASK, env_config, config, obs_mode="state", encoder_model=None)
         envs: Any = make_envs(TASK, env_config, ends_on_success=False)
         if failure_iteration is not None:
             num_done = len(read_rows(folder / PROGRESS_FILE)) if (folder / PROGRESS_FILE).exists() else 0

@@ -67,9 +67,9 @@ def test_encountered_patch_gives_false_success_claims() -> None:
     hacked = reward_hacks.PatchHackedModel(net, (int(top), int(left)))
 
     def false_claim_rate(model) -> float:
-        result = make_verifier(
-            task, EnvConfig(), replace(config, seed=1), obs_mode="state", model=model, encoder_model=None
-        )(policy, 0)
+        result = make_verifier(task, EnvConfig(), replace(config, seed=1), obs_mode="state", encoder_model=None)(
+            policy, 0, model
+        )
         return result.false_claims / result.episodes
 
     assert false_claim_rate(hacked) > 2 * MAX_FALSE_CLAIM_RATE and false_claim_rate(net) == 0

@@ -70,6 +70,7 @@ class RefinementRecipe:
         refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
         unused_keys = (*DEMONSTRATION_KEYS, *unused_algorithm_keys(self.refine.algorithm))
         unused_keys += ("program",) if self.refine.program is None else ()
+        unused_keys += () if self.refine.teach.every else ("teach",)
         refine_settings = {name: value for name, value in refine_settings.items() if name not in unused_keys}
         threshold = record_threshold(self.refine.reward.success_threshold)
         refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import gymnasium as gym
 
@@ -14,8 +14,8 @@ from embodied_rm.logs import open_logger
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.curriculum import StartCurriculum
-from embodied_rm.rl.envs.learned_env import make_reward_env
-from embodied_rm.rl.envs.reward_env import has_env_state
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
+from embodied_rm.rl.envs.reward_env import RewardEnv, has_env_state
 from embodied_rm.rl.iteration import Learner, make_heuristic, make_hybrid_learner, make_learner, run_iteration
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, save_policy
@@ -33,8 +33,20 @@ from embodied_rm.run_folder import Reporter, RunFolder
 R = TypeVar("R", EvalResult, CrosscheckResult)
 POLICY_DIR = "policy"
 EvaluateFn = Callable[[GaussianPolicy], EvalResult]  # policy -> evaluation by the simulator
-CrosscheckFn = Callable[[GaussianPolicy, int], CrosscheckResult]
-"""(policy, iteration) -> verification of the model's successes by the simulator."""
+CrosscheckFn = Callable[[GaussianPolicy, int, RewardModel], CrosscheckResult]
+"""(policy, iteration, model) -> verification of the model's successes by the simulator."""
+
+
+class ModelTeacher(Protocol):
+    """Changes the reward model between iterations."""
+
+    def model_at(self, iteration: int) -> RewardModel:
+        """Return the model that pays in an iteration; it is asked for in order."""
+        ...
+
+    def first_iteration(self, iteration: int) -> int:
+        """Return the iteration from which on success counts as that of the model that pays in an iteration."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +76,7 @@ class RefineOptions:
 
     evaluate_iteration: EvaluateFn | None = None
     """Evaluates the policy after each iteration, for the learning curve and the alarm."""
+    teacher: ModelTeacher | None = None  # changes the model during the refinement; None: it stays as it is
     crosscheck: CrosscheckFn | None = None  # checks after each iteration whether the model's successes are successes
     demonstrations: DemoPairs | None = None
     """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
@@ -101,7 +114,7 @@ def refine(
     """
     options = options or RefineOptions()
     demonstrations, dist = options.demonstrations, options.dist
-    validate_config(config, policy, demonstrations, dist)
+    validate_config(config, policy, demonstrations, dist, teaches=options.teacher is not None)
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.start_pool_size:
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
@@ -119,6 +132,8 @@ def refine(
     cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
     if cloned_eval is not None:
         reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
+    if rows and options.teacher is not None:
+        model = replace_model(reward_env, options.teacher.model_at(len(rows) - 1))
     if rows:
         seeds = dist.env_seeds(stream_seed(config.seed, len(rows)), env.num_envs)
         observation = reward_env.load_state_dict(env_state, seeds)
@@ -128,15 +143,23 @@ def refine(
     reward_env.pop_stats()  # the time of the resets belongs to no iteration
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
-            if has_converged(rows, config):
+            if has_converged(rows, config, options.teacher):
                 break
+            if options.teacher is not None and (taught := options.teacher.model_at(iteration)) is not model:
+                model = replace_model(reward_env, taught)
+                observation, _ = reward_env.reset(seed=stream_seed(config.seed, iteration))
+                rollout_rewards.end_episodes()
+                reward_env.pop_stats()
+                full_episodes_from = iteration + rollouts_until_full_episodes(
+                    getattr(env, "max_episode_steps", 1), config.rollout_steps
+                )
             heuristic = make_heuristic(reward_env.rule, config, rows)
             iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
             observation, row = run_iteration(*iteration_args)
             start_time = time.perf_counter()
             row |= {"has_full_episodes": iteration >= full_episodes_from}
             row |= eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist))
-            row |= crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, dist))
+            row |= crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, model, dist))
             rows.append(row)
             rows[-1]["seconds"]["evaluate"] = time.perf_counter() - start_time
             rows[-1]["alarm"] = detect_reward_hacking(rows)
@@ -149,11 +172,13 @@ def refine(
 
 
 def validate_config(
-    config: RefineConfig, policy: GaussianPolicy, demonstrations: DemoPairs | None, dist: DistContext
+    config: RefineConfig, policy: GaussianPolicy, demonstrations: DemoPairs | None, dist: DistContext, *, teaches: bool
 ) -> None:
     """Raise `UserError` if inputs that the settings need are missing."""
     if config.start_pool_size and dist.world_size > 1:
         raise UserError(f"start_pool_size={config.start_pool_size} works in one process only: set start_pool_size=0")
+    if teaches and dist.world_size > 1:
+        raise UserError("teach.every works in one process only: set teach.every=0")
     if config.algorithm in USES_RECORDED and dist.world_size > 1:
         raise UserError(f"algorithm={config.algorithm} works in one process only")
     if not config.imitation_coef:
@@ -184,10 +209,12 @@ def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist:
 
 
 def crosscheck_on_rank0(
-    crosscheck: CrosscheckFn | None, policy: GaussianPolicy, iteration: int, dist: DistContext
+    crosscheck: CrosscheckFn | None, policy: GaussianPolicy, iteration: int, model: RewardModel, dist: DistContext
 ) -> CrosscheckResult | None:
     """Verify on rank 0, and return the result on all processes; None if rank 0 does not verify."""
-    return broadcast_from_rank0(dist, CrosscheckResult, None if crosscheck is None else crosscheck(policy, iteration))
+    return broadcast_from_rank0(
+        dist, CrosscheckResult, None if crosscheck is None else crosscheck(policy, iteration, model)
+    )
 
 
 def broadcast_from_rank0(dist: DistContext, result_type: type[R], result: R | None) -> R | None:
@@ -235,8 +262,18 @@ def summarize_algorithm(learner: Learner, config: RefineConfig) -> dict[str, obj
     }
 
 
-def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
-    """Return whether the success rate stayed at `stop_success` after the warm-up."""
-    success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["has_full_episodes"]]
+def replace_model(env: RewardEnv, model: RewardModel) -> RewardModel:
+    """Let another model pay, and return it."""
+    assert isinstance(env, LearnedRewardEnv)
+    env.replace_model(model)
+    return model
+
+
+def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None) -> bool:
+    """Return whether the success rate stayed at `stop_success` after the warm-up, since the model changed last."""
+    start = config.critic_warmup_iterations
+    if teacher is not None and rows:
+        start = max(start, teacher.first_iteration(len(rows) - 1))
+    success_rates = [row["success"] for row in rows[start:] if row["has_full_episodes"]]
     recent = [rate for rate in success_rates[-config.stop_patience :] if rate is not None]
     return len(recent) == config.stop_patience and min(recent) >= config.stop_success

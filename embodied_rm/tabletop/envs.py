@@ -90,16 +90,18 @@ def make_verifier(
     refine_config: RefineConfig,
     *,
     obs_mode: str,
-    model: RewardModel,
     encoder_model: RewardModel | None,
-) -> Callable[[GaussianPolicy, int], CrosscheckResult]:
-    """Return a function of policy and iteration that compares the model's successes with the simulator's.
+) -> Callable[[GaussianPolicy, int, RewardModel], CrosscheckResult]:
+    """Return a function of policy, iteration and model that compares the model's successes with the simulator's.
 
     Every iteration has other episodes.
     """
     verify_config = replace(config, num_envs=NUM_VERIFICATION_EPISODES)
     envs = wrap_observations(make_envs(task, verify_config, ends_on_success=False), obs_mode, encoder_model)
     reward_config = replace(refine_config.reward, rule="shaped", success_source="simulator")
-    env = LearnedRewardEnv(envs, model, reward_config, refine_config.ppo.gamma)
-    seed = refine_config.seed
-    return lambda policy, i: crosscheck(env, policy, stream_seed(seed, EVAL_SEED_STREAM, 1 + i))
+
+    def verify(policy: GaussianPolicy, iteration: int, model: RewardModel) -> CrosscheckResult:
+        env = LearnedRewardEnv(envs, model, reward_config, refine_config.ppo.gamma)
+        return crosscheck(env, policy, stream_seed(refine_config.seed, EVAL_SEED_STREAM, 1 + iteration))
+
+    return verify

@@ -19,6 +19,7 @@ from embodied_rm.paths import resolve_reward_model
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
 from embodied_rm.score.async_labeling import LabelingConfig
 from embodied_rm.tabletop.envs import EnvConfig
+from embodied_rm.training.teaching import TeachConfig
 
 _GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {fusion: fusion for fusion in _GOAL_FREE_FUSIONS}
@@ -41,6 +42,7 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
     labeler: JudgeConfig = field(default_factory=JudgeConfig)
     """Judge that scores videos of the training, as labels for another model; it does not affect the reward."""
     labeling: LabelingConfig = field(default_factory=LabelingConfig)
+    teach: TeachConfig = field(default_factory=TeachConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
 
     def __post_init__(self) -> None:
@@ -52,9 +54,21 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
         self.check_demonstration_keys(in_context=self.demonstration is not None)
         if self.reward.rule == "program" and self.program is None:
             raise UserError("reward.rule=program pays a reward program: set program=<file of embodied-rm write-reward>")
+        if self.teach.every:
+            self.check_teachable()
         if (self.algorithm in USES_RECORDED) != (self.recorded_data is not None):
             algorithms = " or ".join(USES_RECORDED)
             raise UserError(f"algorithm={algorithms} and recorded_data= belong together: set both, or neither")
+
+    def check_teachable(self) -> None:
+        """Raise `UserError` if the reward model cannot go on learning with these settings."""
+        key = f"teach.every={self.teach.every}"
+        if self.judge.type is not None or self.demonstration is not None:
+            raise UserError(f"{key} trains a checkpoint of this package: leave judge= and demonstration= out")
+        if self.reward.uses_simulator_only:
+            raise UserError(f"{key} trains the reward model, and reward.rule={self.reward.rule} uses none")
+        if self.algorithm != "ppo":
+            raise UserError(f"{key} changes rewards, and algorithm={self.algorithm} learns from old ones: use ppo")
 
 
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:

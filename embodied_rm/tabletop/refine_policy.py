@@ -32,6 +32,7 @@ from embodied_rm.tabletop.program_env import ProgramEnv, load_program
 from embodied_rm.tabletop.recorded_transitions import read_transitions
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
 from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
+from embodied_rm.tabletop.reward_teacher import open_teacher
 from embodied_sim.registry import make_task
 from embodied_sim.render.fingerprint import renderer_fingerprint
 
@@ -112,8 +113,8 @@ def check_renderer(config: RefineCommand, reporter: Reporter) -> None:
 def open_labeler(
     config: RefineCommand, run: RunFolder, dist: DistContext
 ) -> AbstractContextManager[AsyncLabeler | None]:
-    """Open the labeler of the videos of rank 0, a context manager of None without one."""
-    if config.labeler.type is None or dist.rank:
+    """Open the labeler of the videos of rank 0; a context manager of None without one, or if it is the teacher's."""
+    if config.labeler.type is None or config.teach.every or dist.rank:
         return nullcontext()
     from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
 
@@ -167,16 +168,20 @@ def refine_task(
     evaluate_iteration = make_episode_evaluator(config.eval_episodes) if is_first and config.eval_episodes else None
     verify = None
     if evaluate_iteration is not None and config.reward.success_source == "model":
-        verify = make_verifier(
-            task, env_config, refine_config, obs_mode=obs_mode, model=inputs.model, encoder_model=encoder_model
-        )
+        verify = make_verifier(task, env_config, refine_config, obs_mode=obs_mode, encoder_model=encoder_model)
     envs: VectorEnv = make_envs(task, local_env_config, ends_on_success=False)
     if inputs.program is not None:
         envs = ProgramEnv(envs, inputs.program)
     if labeler is not None:
         labeling = config.labeling
         envs = RecordEpisodes(envs, labeler.submit, num_recorded=labeling.num_envs, frame_stride=labeling.frame_stride)
+    teacher = None
+    if config.teach.every:
+        teacher = open_teacher(config, inputs.model, run, reporter)
+        count, stride = config.teach.num_envs, config.teach.frame_stride
+        envs = RecordEpisodes(envs, teacher.submit, num_recorded=count, frame_stride=stride)
     options = RefineOptions(
+        teacher=teacher,
         evaluate_iteration=evaluate_iteration,
         crosscheck=verify,
         demonstrations=inputs.demonstrations,

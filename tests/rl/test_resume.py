@@ -21,7 +21,7 @@ from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import ModelTeacher, RefineOptions, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import EvalResult
@@ -53,7 +53,13 @@ class InterruptedEnvs(TabletopVecEnv):
 
 
 def play(
-    folder: Path, task: str, reward: RewardConfig, remaining: int = 10**9, with_embeddings: bool = False, **extra
+    folder: Path,
+    task: str,
+    reward: RewardConfig,
+    remaining: int = 10**9,
+    with_embeddings: bool = False,
+    teacher: ModelTeacher | None = None,
+    **extra,
 ) -> dict[str, torch.Tensor]:
     """Run a refinement whose environments stop after `remaining` steps, and return its checkpoint."""
     envs = InterruptedEnvs(
@@ -81,7 +87,7 @@ def play(
         potential=torch.zeros(9),
         episode_index=torch.zeros(9, dtype=torch.int64),
     )
-    options = RefineOptions(demonstrations=pairs, recorded=recorded)
+    options = RefineOptions(demonstrations=pairs, recorded=recorded, teacher=teacher)
     try:
         refine(env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, options)
     finally:

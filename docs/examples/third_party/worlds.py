@@ -152,6 +152,7 @@ class RobosuiteEnv(gym.Env):
             use_camera_obs=False,
             control_freq=10,
             ignore_done=True,
+            hard_reset=False,  # a third of the time went into loading the model again at each reset
         )
         low, high = self.env.action_spec
         self.action_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))

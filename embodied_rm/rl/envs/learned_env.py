@@ -31,8 +31,19 @@ class LearnedRewardEnv(RewardEnv):
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
         super().__init__(env, config, gamma, model.capabilities.success_threshold)
-        self.model = SubgoalRewardModel(model, config.success_threshold, config.success_patience)
+        self.model = self._with_subgoals(model)
         self._reward_state: SubgoalState
+
+    def replace_model(self, model: RewardModel) -> None:
+        """Score with another model, with its success threshold, from the next reset on, which must follow.
+
+        Episodes of the model before must not go on: their potentials are of another scale.
+        """
+        self.model = self._with_subgoals(model)
+        self._episodes = self._new_episodes(model.capabilities.success_threshold)
+
+    def _with_subgoals(self, model: RewardModel) -> SubgoalRewardModel:
+        return SubgoalRewardModel(model, self.config.success_threshold, self.config.success_patience)
 
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
         views, instructions = self._render(rows), self.env.instructions  # type: ignore[attr-defined]

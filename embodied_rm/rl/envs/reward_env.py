@@ -75,7 +75,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             gamma=gamma, scale=config.progress_scale, max_episode_steps=getattr(env, "max_episode_steps", None)
         )
         self.stats = RolloutStats()
-        self._episodes = EpisodeReward(self.num_envs, config, gamma, self._compute_reward, fitted_threshold)
+        self._episodes = self._new_episodes(fitted_threshold)
 
     required_attrs: ClassVar[tuple[str, ...]] = ()  # attributes that the environment must have to be scored
 
@@ -201,6 +201,10 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         """Return the statistics since the last call."""
         stats, self.stats = self.stats, RolloutStats()
         return stats
+
+    def _new_episodes(self, fitted_threshold: float | None) -> EpisodeReward:
+        """Return the rewards of episodes that are opened by the next reset."""
+        return EpisodeReward(self.num_envs, self.config, self.params.gamma, self._compute_reward, fitted_threshold)
 
     def _compute_reward(self, transitions: Transitions) -> FloatArray:
         if self.rule.required_input == "program_reward":

@@ -1,0 +1,56 @@
+"""The teacher of the reward model of a refinement: its own data, and who labels the learner's episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from embodied_rm.data.dataset_path import resolve_dataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.reward_model import DescribedRewardModel, RewardModel
+from embodied_rm.models.scoring import episode_views, score_video
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score import read_episodes_for
+from embodied_rm.tabletop.refine_command import RefineCommand
+from embodied_rm.training.teaching import LabelFn, Teacher
+from embodied_rm.types import Episode
+
+TEACH_DIR = "teach"  # folder of the rounds in the run folder
+
+
+def open_teacher(config: RefineCommand, model: DescribedRewardModel, run: RunFolder, reporter: Reporter) -> Teacher:
+    """Open the teacher of a refinement. The simulator labels the episodes or, if it is set, the labeler."""
+    assert isinstance(model, ProgressNet)
+    label: LabelFn = keep_labels
+    if config.labeler.type is not None:
+        from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+
+        label = judge_labels(open_judge(config.labeler))
+    own_data: list[Episode] = []
+    if config.teach.data is not None:
+        source = LeRobotDataset(resolve_dataset(config.teach.data))
+        reader = read_episodes_for(model.input_spec, source, frame_stride=config.teach.frame_stride)
+        own_data = list(reporter.track(reader, f"read {config.teach.data}", total=len(source)))
+    folder = run.path / TEACH_DIR
+    return Teacher(model, config.teach, folder, reporter, own_data=own_data, label=label, seed=config.seed)
+
+
+def keep_labels(episode: Episode) -> Episode:
+    """Return the episode with the simulator's progress and outcome, which were recorded."""
+    return episode
+
+
+def judge_labels(judge: RewardModel) -> LabelFn:
+    """Return a function that labels an episode by the predictions of a judge; None if it did not score each frame."""
+    threshold = judge.capabilities.select_success_threshold(None)
+
+    def label(episode: Episode) -> Episode | None:
+        output = score_video(judge, episode.instruction, [episode_views(episode)])
+        if not output.valid.all():
+            return None
+        success = None if np.isnan(output.success[-1]) else bool(output.success[-1] >= threshold)
+        return replace(episode, progress=output.progress.astype(np.float32), success=success, subtasks=())
+
+    return label

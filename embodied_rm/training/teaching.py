@@ -1,0 +1,192 @@
+"""A reward model that goes on learning from the episodes of its own learner.
+
+A policy finds states in which the model is wrong, and no demonstration shows them. Every few iterations, the model
+therefore learns from the learner's episodes and from its own data, labeled by the simulator or a judge. On held-out
+episodes, the model before is the first point of the curve whose best weights are kept: it stays if nothing is better.
+
+Sources: arXiv 2410.23022 ("ONI"), where the reward model of observations grows with the policy; arXiv 2508.05613
+("Cooper"), where policy and reward model are updated in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.data.fingerprint import fingerprint
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.evaluate.success_metrics import success_pairs
+from embodied_rm.labels.labeled_episode import label_ground_truth
+from embodied_rm.metrics import best_threshold
+from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.training.held_out import HeldOut, HeldOutConfig
+from embodied_rm.training.run_training import HELD_OUT_FILE, train
+from embodied_rm.training.train_config import TrainConfig
+from embodied_rm.types import Episode
+
+EPISODES_DIR, TAUGHT_DIR = "episodes", "taught"
+"""In the folder of a round: the learner's episodes since the round before, and the model that pays from then on."""
+MIN_EPISODES = 8  # of the learner, below which a round teaches nothing
+EVAL_PERCENT = 20.0  # percent of a round's training between two evaluations on held-out episodes
+LabelFn = Callable[[Episode], Episode | None]
+"""Returns an episode with the progress and outcome to learn; None if they are not known, so that it is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeachConfig:
+    """How a reward model goes on learning during a refinement."""
+
+    every: int = 0  # iterations between two rounds of teaching; 0: the model stays as it is
+    num_envs: int = 8  # environments whose episodes are recorded, the first ones
+    frame_stride: int = 2  # control steps between two recorded frames
+    data: Path | None = None
+    """Dataset that each round learns from too, so that what is known is not forgotten; None: the learner's alone."""
+    steps: int = 300  # optimizer steps of a round
+    batch_size: int = 16  # episodes per step
+    learning_rate: float = 5e-4
+    held_out_share: float = 0.25  # share of the learner's episodes that decide whether the new weights are better
+    max_episodes: int = 400  # latest episodes of the learner that a round uses
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 0, "every", prefix="teach.")
+        check_minimum(self, 1, "num_envs", "frame_stride", "steps", "batch_size", prefix="teach.")
+        check_minimum(self, MIN_EPISODES, "max_episodes", prefix="teach.")
+        if not 0 < self.held_out_share <= 0.5:
+            raise UserError(f"teach.held_out_share must be in (0, 0.5], got {self.held_out_share}")
+        if not self.learning_rate > 0:
+            raise UserError(f"teach.learning_rate must be > 0, got {self.learning_rate}")
+
+
+class Teacher:
+    """Collects episodes of the learner, and teaches them to the reward model, round by round.
+
+    Each round has a folder of its own. A refinement that is resumed there finds the rounds that are finished; episodes
+    that were recorded since the last one are lost with an interrupted process.
+    """
+
+    def __init__(
+        self,
+        net: ProgressNet,
+        config: TeachConfig,
+        folder: Path,
+        reporter: Reporter,
+        *,
+        own_data: Sequence[Episode] = (),
+        label: LabelFn = lambda episode: episode,
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+            net: The model to start from; it is not changed.
+            config: Settings; `every` >= 1.
+            folder: Of the rounds.
+            reporter: Shows what is learned.
+            own_data: Episodes that each round learns from too.
+            label: Labels an episode before it is learned from.
+            seed: Of batches and augmentation.
+        """
+        assert config.every >= 1
+        self.net, self.config, self.rounds = net, config, 0
+        self._folder, self._reporter, self._own_data = folder, reporter, own_data
+        self._label, self._seed = label, seed
+        self._recorded: list[Episode] = []
+
+    def submit(self, episode: Episode) -> None:
+        """Take an episode of the learner."""
+        self._recorded.append(episode)
+
+    def model_at(self, iteration: int) -> ProgressNet:
+        """Return the model that pays in an iteration, after all rounds that are due until then."""
+        while (self.rounds + 1) * self.config.every <= iteration:
+            self._teach(self.rounds + 1)
+        return self.net
+
+    def first_iteration(self, iteration: int) -> int:
+        """Return the first iteration of the round that an iteration belongs to; before the first round, the next."""
+        every = self.config.every
+        return max(1, iteration // every) * every
+
+    def _teach(self, number: int) -> None:
+        """Teach one round, or read its result if it is finished."""
+        run = RunFolder.open(self._folder / f"{number}", resume=True)
+        self._store_episodes(run.path / EPISODES_DIR)
+        self.rounds = number
+        if (run.path / TAUGHT_DIR / MANIFEST_NAME).exists():
+            self.net = load_progress_net(run.path / TAUGHT_DIR)
+            return
+        learned, held_out = self._split(self._read_episodes(number))
+        if not held_out:
+            self._reporter.log(f"teaching {number}: fewer than {MIN_EPISODES} episodes were recorded, no change")
+            return
+        facts: dict[str, Any] = {"round": number, "episodes": len(learned), "held_out_episodes": len(held_out)}
+        curve = HeldOut(episodes=held_out, config=HeldOutConfig(eval_percent=EVAL_PERCENT))
+        net = train([*learned, *self._own_data], self._train_config(number), run, self._reporter, curve, self.net)
+        summary = run.read_json(HELD_OUT_FILE)
+        rows = {row["step"]: row["error"] for row in summary["curve"]}
+        facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
+        if summary["best_step"]:
+            threshold = fit_threshold(net, held_out)
+            self.net = net.with_calibration(None, None, None, threshold)
+            facts["success_threshold"] = threshold
+        else:
+            self._reporter.log(f"teaching {number}: no new weights were better on the held-out episodes, no change")
+        self._reporter.table(f"teaching {number}", facts)
+        run.write_json("metrics.json", {"teach": facts})
+        save_progress_net(run.path / TAUGHT_DIR, self.net, facts)
+
+    def _store_episodes(self, path: Path) -> None:
+        """Write the episodes since the round before, labeled, unless they are stored already."""
+        if not path.exists():
+            labeled = [episode for episode in map(self._label, self._recorded) if episode is not None]
+            if labeled:
+                with DatasetWriter(path) as writer:
+                    for episode in labeled:
+                        writer.add(episode)
+        self._recorded = []
+
+    def _read_episodes(self, number: int) -> list[Episode]:
+        """Return the latest episodes of all rounds up to this one, each once."""
+        episodes: dict[str, Episode] = {}
+        for earlier in range(1, number + 1):
+            path = self._folder / f"{earlier}" / EPISODES_DIR
+            if path.exists():
+                source = LeRobotDataset(path)
+                stored = (source.episode(row) for row in range(len(source.meta)))
+                episodes |= {fingerprint(e): replace(e, name=f"round {earlier}, {e.name}") for e in stored}
+        return list(episodes.values())[-self.config.max_episodes :]
+
+    def _split(self, episodes: Sequence[Episode]) -> tuple[list[Episode], list[Episode]]:
+        """Return the episodes to learn from, and evenly spaced ones that are held out; none of too few."""
+        if len(episodes) < MIN_EPISODES:
+            return [], []
+        every = round(1 / self.config.held_out_share)
+        held_out = [episode for index, episode in enumerate(episodes) if index % every == every - 1]
+        return [episode for index, episode in enumerate(episodes) if index % every != every - 1], held_out
+
+    def _train_config(self, number: int) -> TrainConfig:
+        encoder, config = self.net.config.encoder, self.config
+        return TrainConfig(
+            image_size=encoder.image_size,
+            train_encoder=encoder.trainable,
+            fusion=self.net.config.fusion,
+            steps=config.steps,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
+            seed=self._seed + number,
+        )
+
+
+def fit_threshold(net: ProgressNet, episodes: Sequence[Episode]) -> float | None:
+    """Return the success probability that best separates done frames from others; None if there is one kind only."""
+    threshold = best_threshold(*success_pairs(score_episodes(net, episodes), label_ground_truth(episodes)))
+    return None if np.isnan(threshold) else threshold

@@ -1,0 +1,120 @@
+"""A reward model that learns from the learner's episodes: better, or as before; round by round; resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sprites import episodes
+
+from embodied_rm.errors import UserError
+from embodied_rm.labels.labeled_episode import label_ground_truth
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.training import TrainConfig, train
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.held_out import held_out_metrics
+from embodied_rm.training.teaching import LabelFn, TeachConfig, Teacher
+from embodied_rm.types import Episode
+
+SUCCESSES = episodes(12, failures=False)
+ATTEMPTS = episodes(24, start=200)  # of the learner: half of them fail, which the model never saw
+UNSEEN = episodes(16, start=500)
+TEACH = TeachConfig(every=3, steps=60, batch_size=8, learning_rate=2e-3)
+
+
+@pytest.fixture(scope="module")
+def deceived(tmp_path_factory: pytest.TempPathFactory) -> ProgressNet:
+    """Return a model of successes alone."""
+    torch.set_num_threads(1)
+    config = TrainConfig(
+        image_size=(32, 32), steps=60, batch_size=8, frames_per_episode=6, augment=AugmentConfig(color_jitter=0.05)
+    )
+    return train(SUCCESSES, config, RunFolder.open(tmp_path_factory.mktemp("deceived")), NullReporter())
+
+
+def open_teacher(net: ProgressNet, folder: Path, label: LabelFn = lambda episode: episode, **config: object) -> Teacher:
+    settings = replace(TEACH, **config)  # type: ignore[arg-type]
+    return Teacher(net, settings, folder, NullReporter(), own_data=SUCCESSES, label=label)
+
+
+def error(net: ProgressNet) -> float:
+    return held_out_metrics(score_episodes(net, UNSEEN), label_ground_truth(UNSEEN))["error"]
+
+
+def weights(net: ProgressNet) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+
+
+def show(teacher: Teacher, shown: list[Episode]) -> None:
+    for episode in shown:
+        teacher.submit(episode)
+
+
+def test_the_model_learns_from_attempts_when_a_round_is_due(deceived: ProgressNet, tmp_path: Path) -> None:
+    before = weights(deceived).clone()
+    teacher = open_teacher(deceived, tmp_path)
+    show(teacher, ATTEMPTS)
+    assert teacher.model_at(2) is deceived
+    taught = teacher.model_at(3)
+    assert taught is not deceived and teacher.rounds == 1 and torch.equal(weights(deceived), before)
+    assert error(taught) < error(deceived)
+    assert taught.capabilities.success_threshold is not None
+    assert teacher.model_at(5) is taught, "the next round is due in iteration 6"
+
+
+def test_without_better_weights_the_model_stays(deceived: ProgressNet, tmp_path: Path) -> None:
+    teacher = open_teacher(deceived, tmp_path, learning_rate=1e-12)
+    show(teacher, ATTEMPTS)
+    assert teacher.model_at(3) is deceived and teacher.rounds == 1
+
+
+def test_too_few_episodes_teach_nothing(deceived: ProgressNet, tmp_path: Path) -> None:
+    teacher = open_teacher(deceived, tmp_path)
+    show(teacher, ATTEMPTS[:7])
+    assert teacher.model_at(3) is deceived
+    show(teacher, ATTEMPTS[7:])
+    assert teacher.model_at(6) is not deceived, "they count in the next round"
+
+
+def test_a_resumed_teacher_finds_its_rounds(deceived: ProgressNet, tmp_path: Path) -> None:
+    teacher = open_teacher(deceived, tmp_path)
+    show(teacher, ATTEMPTS)
+    taught = teacher.model_at(3)
+    resumed = open_teacher(deceived, tmp_path)
+    found = resumed.model_at(3)
+    assert np.array_equal(
+        np.concatenate([output.progress for output in score_episodes(found, UNSEEN)]),
+        np.concatenate([output.progress for output in score_episodes(taught, UNSEEN)]),
+    )
+    assert found.capabilities.success_threshold == taught.capabilities.success_threshold
+
+
+def test_episodes_are_labeled_before_they_are_learned(deceived: ProgressNet, tmp_path: Path) -> None:
+    labeled: list[str] = []
+
+    def reject_most(episode: Episode) -> Episode | None:
+        labeled.append(episode.name)
+        return None if len(labeled) > 5 else episode
+
+    teacher = open_teacher(deceived, tmp_path, label=reject_most)
+    show(teacher, ATTEMPTS)
+    assert teacher.model_at(3) is deceived and len(labeled) == len(ATTEMPTS), "five labeled episodes are too few"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"every": -1}, r"teach\.every must be >= 0"),
+        ({"held_out_share": 0.6}, r"teach\.held_out_share must be in \(0, 0\.5\], got 0\.6"),
+        ({"learning_rate": 0.0}, r"teach\.learning_rate must be > 0, got 0\.0"),
+        ({"max_episodes": 7}, r"teach\.max_episodes must be >= 8"),
+    ],
+)
+def test_wrong_settings_are_errors(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        TeachConfig(**settings)  # type: ignore[arg-type]
