@@ -1,7 +1,7 @@
 """Clone a policy from demonstrations, and refine it on a learned reward."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
+from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.client.instructions import resolve_instructions
+from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
@@ -23,7 +25,8 @@ from embodied_rm.rl.refine import RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
-from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
+from embodied_rm.run_folder import NullReporter, Reporter, RunFolder, open_kept_or_temporary
+from embodied_rm.training.teaching import TEACH_DIR, TeachConfig, Teacher
 from embodied_rm.types import Episode
 
 
@@ -57,6 +60,7 @@ def refine(
     policy: GaussianPolicy,
     *,
     recorded: Iterable[Episode] | None = None,
+    teach: Mapping[str, Any] | None = None,
     eval_envs: VectorEnv | None = None,
     final_eval_episodes: int = 200,
     folder: str | Path | None = None,
@@ -71,6 +75,9 @@ def refine(
         policy: The policy to start from; it is not changed.
         recorded: Episodes with states and actions, good and bad, for the algorithms hnpg and rlpd; the model scores
             their videos.
+        teach: Lets the model of `envs`, which `train` returned, go on learning from the learner's episodes, labeled by
+            the environment's success: any field of `TeachConfig`, such as `every=5`. `data` are episodes that it learns
+            from too, with known progress. None: the model stays as it is.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
@@ -83,7 +90,7 @@ def refine(
 
     Raises:
         UserError: For environments without a learned reward, a discount that differs from the reward's, an unknown
-            key, or a learning that became non-finite.
+            key, a model that cannot be taught, or a learning that became non-finite.
     """
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
@@ -97,14 +104,23 @@ def refine(
     if recorded is not None and refine_config.algorithm not in USES_RECORDED:
         raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
     options = RefineOptions(recorded=None if recorded is None else reward_transitions(list(recorded), spec))
+    reporter, model = reporter or NullReporter(), spec.model
+    rewarded_envs: VectorEnv = InstructedEnv(envs.env, spec.instructions)  # type: ignore[attr-defined]
     with open_kept_or_temporary(folder) as run:
+        if teach is not None:
+            teacher = open_teacher(teach, spec, refine_config, run, reporter)
+            options, model = replace(options, teacher=teacher), teacher.net
+            recorded_envs, stride = teacher.config.num_envs, teacher.config.frame_stride
+            rewarded_envs = RecordEpisodes(
+                rewarded_envs, teacher.submit, num_recorded=recorded_envs, frame_stride=stride
+            )
         result = refine_policy(
-            InstructedEnv(envs.env, spec.instructions),  # type: ignore[attr-defined]
+            rewarded_envs,
             copy.deepcopy(policy),
-            spec.model,
+            model,
             refine_config,
             run,
-            reporter or NullReporter(),
+            reporter,
             None
             if eval_envs is None
             else lambda learned: evaluate_policy(eval_envs, learned, final_eval_episodes, refine_config.seed),
@@ -112,6 +128,21 @@ def refine(
         )
         run.write_json("metrics.json", result.metrics())
     return result.policy
+
+
+def open_teacher(
+    teach: Mapping[str, Any], spec: RewardSpec, config: RefineConfig, run: RunFolder, reporter: Reporter
+) -> Teacher:
+    """Return the teacher of the reward model, in a folder of the run. Raises `UserError` if it cannot be taught."""
+    if not isinstance(spec.model, ProgressRewardModel):
+        raise UserError(f"teach= trains a model of embodied_rm.train, and this one is a {type(spec.model).__name__}")
+    if config.algorithm != "ppo":
+        raise UserError(f"teach= changes rewards, and algorithm={config.algorithm} learns from old ones: use ppo")
+    own_data = list(teach.get("data", ()))
+    teach_config = build_config(TeachConfig, {name: value for name, value in teach.items() if name != "data"})
+    if not teach_config.every:
+        raise UserError("teach= needs every=<iterations between two rounds>, at least 1")
+    return Teacher(spec.model.net, teach_config, run.path / TEACH_DIR, reporter, own_data=own_data, seed=config.seed)
 
 
 def reward_transitions(episodes: list[Episode], spec: RewardSpec) -> OfflineTransitions:

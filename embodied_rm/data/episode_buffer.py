@@ -33,15 +33,20 @@ class EpisodeBuffer:
         self.elapsed_steps += 1
 
     def add_frame(self, frame: Frames, obs: Array, info: Mapping[str, Any]) -> None:
-        """Record uint8 [V, H, W, 3], with observations [N, S] and dense infos of all environments."""
+        """Record uint8 [V, H, W, 3], with observations [N, S] and infos of all environments.
+
+        Progress and subtasks are recorded if the infos have them.
+        """
         self.frames.append(frame)
         self.state.append(obs[self.env_id].copy())
-        self.progress.append(info["progress"][self.env_id])
-        self.subtask.append(int(info["subtask"][self.env_id]))
+        if "progress" in info:
+            self.progress.append(info["progress"][self.env_id])
+        if "subtask" in info:
+            self.subtask.append(int(info["subtask"][self.env_id]))
         self.last_recorded_step = self.elapsed_steps
 
     def to_episode(self, index: int, env: Any, *, fps: float, success: bool, metadata: Mapping[str, str]) -> Episode:
-        """Build the episode of an environment with `view_names` and `subtask_names`, after one action or more."""
+        """Build the episode, after one action or more; with subtasks, the environment has `subtask_names`."""
         frames = np.stack(self.frames, axis=1)  # [V, T, H, W, 3]: each view contiguous
         actions = self.action if len(self.action) == len(self.frames) else [*self.action, self.last_action]
         return Episode(
@@ -49,9 +54,9 @@ class EpisodeBuffer:
             views=dict(zip(env.view_names, frames, strict=True)),
             instruction=self.instruction,
             fps=fps,
-            subtasks=subtasks_from_indices(self.subtask, env.subtask_names),
+            subtasks=subtasks_from_indices(self.subtask, env.subtask_names) if self.subtask else (),
             success=success,
-            progress=np.array(self.progress, np.float32),
+            progress=np.array(self.progress, np.float32) if self.progress else None,
             state=np.array(self.state, np.float32),
             action=np.array(actions, np.float32),
             metadata=dict(metadata),

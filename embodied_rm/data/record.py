@@ -135,7 +135,7 @@ class EpisodeRecorder:
             yield buffer.to_episode(index, self.env, fps=self.fps, success=success, metadata=metadata)
 
 
-REQUIRED_ATTRIBUTES = ("view_names", "subtask_names", "instructions", "render_views")
+REQUIRED_ATTRIBUTES = ("view_names", "instructions", "render_views")
 EpisodeCallback = Callable[[Episode], None]  # receives each recorded episode
 
 
@@ -143,9 +143,9 @@ class RecordEpisodes(gym.vector.VectorWrapper):
     """Records the first `num_recorded` environments of a vector environment, which is otherwise unchanged.
 
     Recorded frames are the one after a reset, every `frame_stride`-th control step, and the last one before the next
-    reset. An episode lasts until its environment is reset, even after success. Progress, subtasks and success are those
-    of the simulator. Images that the player renders are reused. Diverged episodes, and episodes that were running at
-    `restore`, are not recorded.
+    reset. An episode lasts until its environment is reset, even after success. Success is that of the simulator, and so
+    are progress and subtasks if the infos have them. Images that the player renders are reused. Diverged episodes, and
+    episodes that were running at `restore`, are not recorded.
     """
 
     def __init__(

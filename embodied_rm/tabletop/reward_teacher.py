@@ -14,10 +14,8 @@ from embodied_rm.models.scoring import episode_views, score_video
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.refine_command import RefineCommand
-from embodied_rm.training.teaching import LabelFn, Teacher
+from embodied_rm.training.teaching import TEACH_DIR, LabelFn, Teacher
 from embodied_rm.types import Episode
-
-TEACH_DIR = "teach"  # folder of the rounds in the run folder
 
 
 def open_teacher(config: RefineCommand, model: DescribedRewardModel, run: RunFolder, reporter: Reporter) -> Teacher:

@@ -2,7 +2,8 @@
 
 A policy finds states in which the model is wrong, and no demonstration shows them. Every few iterations, the model
 therefore learns from the learner's episodes and from its own data, labeled by the simulator or a judge. On held-out
-episodes, the model before is the first point of the curve whose best weights are kept: it stays if nothing is better.
+episodes of both, the model before is the first point of the curve whose best weights are kept: it stays if nothing is
+better.
 
 Sources: arXiv 2410.23022 ("ONI"), where the reward model of observations grows with the policy; arXiv 2508.05613
 ("Cooper"), where policy and reward model are updated in turns.
@@ -34,6 +35,7 @@ from embodied_rm.training.run_training import HELD_OUT_FILE, train
 from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
+TEACH_DIR = "teach"  # folder of the rounds in the run folder of a refinement
 EPISODES_DIR, TAUGHT_DIR = "episodes", "taught"
 """In the folder of a round: the learner's episodes since the round before, and the model that pays from then on."""
 MIN_EPISODES = 8  # of the learner, below which a round teaches nothing
@@ -54,7 +56,7 @@ class TeachConfig:
     steps: int = 300  # optimizer steps of a round
     batch_size: int = 16  # episodes per step
     learning_rate: float = 5e-4
-    held_out_share: float = 0.25  # share of the learner's episodes that decide whether the new weights are better
+    held_out_share: float = 0.25  # share of all episodes, which decide whether the new weights are better
     max_episodes: int = 400  # latest episodes of the learner that a round uses
 
     def __post_init__(self) -> None:
@@ -124,13 +126,15 @@ class Teacher:
         if (run.path / TAUGHT_DIR / MANIFEST_NAME).exists():
             self.net = load_progress_net(run.path / TAUGHT_DIR)
             return
-        learned, held_out = self._split(self._read_episodes(number))
-        if not held_out:
-            self._reporter.log(f"teaching {number}: fewer than {MIN_EPISODES} episodes were recorded, no change")
+        attempts = self._read_episodes(number)
+        parts = [split_evenly(episodes, self.config.held_out_share) for episodes in (attempts, self._own_data)]
+        learned, held_out = ([episode for part in parts for episode in part[index]] for index in (0, 1))
+        if problem := find_problem(attempts, held_out):
+            self._reporter.log(f"teaching {number}: no change, {problem}")
             return
-        facts: dict[str, Any] = {"round": number, "episodes": len(learned), "held_out_episodes": len(held_out)}
+        facts: dict[str, Any] = {"round": number, "attempts": len(attempts), "held_out_episodes": len(held_out)}
         curve = HeldOut(episodes=held_out, config=HeldOutConfig(eval_percent=EVAL_PERCENT))
-        net = train([*learned, *self._own_data], self._train_config(number), run, self._reporter, curve, self.net)
+        net = train(learned, self._train_config(number), run, self._reporter, curve, self.net)
         summary = run.read_json(HELD_OUT_FILE)
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
@@ -165,14 +169,6 @@ class Teacher:
                 episodes |= {fingerprint(e): replace(e, name=f"round {earlier}, {e.name}") for e in stored}
         return list(episodes.values())[-self.config.max_episodes :]
 
-    def _split(self, episodes: Sequence[Episode]) -> tuple[list[Episode], list[Episode]]:
-        """Return the episodes to learn from, and evenly spaced ones that are held out; none of too few."""
-        if len(episodes) < MIN_EPISODES:
-            return [], []
-        every = round(1 / self.config.held_out_share)
-        held_out = [episode for index, episode in enumerate(episodes) if index % every == every - 1]
-        return [episode for index, episode in enumerate(episodes) if index % every != every - 1], held_out
-
     def _train_config(self, number: int) -> TrainConfig:
         encoder, config = self.net.config.encoder, self.config
         return TrainConfig(
@@ -184,6 +180,23 @@ class Teacher:
             learning_rate=config.learning_rate,
             seed=self._seed + number,
         )
+
+
+def split_evenly(episodes: Sequence[Episode], held_out_share: float) -> tuple[list[Episode], list[Episode]]:
+    """Return the episodes to learn from, and evenly spaced ones that are held out."""
+    every = round(1 / held_out_share)
+    is_held_out = [index % every == every - 1 for index in range(len(episodes))]
+    learned = [episode for episode, held in zip(episodes, is_held_out, strict=True) if not held]
+    return learned, [episode for episode, held in zip(episodes, is_held_out, strict=True) if held]
+
+
+def find_problem(attempts: Sequence[Episode], held_out: Sequence[Episode]) -> str | None:
+    """Return why a round cannot teach; None if it can. Weights differ in quality on successes or known progress."""
+    if len(attempts) < MIN_EPISODES:
+        return f"the learner has finished {len(attempts)} episodes, fewer than {MIN_EPISODES}"
+    if not any(label.outcome or label.is_progress_known for label in label_ground_truth(held_out)):
+        return "no held-out episode is a success or has known progress: give successes as teach.data"
+    return None
 
 
 def fit_threshold(net: ProgressNet, episodes: Sequence[Episode]) -> float | None:

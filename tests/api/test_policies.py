@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import embodied_rm as erm
 from embodied_rm.data.record import EpisodeRecorder
 from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv
 
+TINY_TRAINING = {"steps": 2, "batch_size": 4}
 TINY_PPO = {"epochs": 1, "num_minibatches": 2}
 
 
@@ -88,6 +90,59 @@ def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], t
     assert [row["updates"] for row in rows] == [2 * 3 * envs.num_envs] * 2 and rows[0]["kl"] == 0 < rows[1]["kl"]
     with pytest.raises(erm.UserError, match="name them, recorded_data= or recorded="):
         erm.refine(envs, policy, algorithm="rlpd", **options)
+
+
+class OutcomeOnlyEnvs(VectorWrapper):
+    """Environments of others: their infos have neither progress nor subtasks."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **keys: Any) -> Any:
+        observation, infos = self.env.reset(**keys)
+        return observation, {name: infos[name] for name in ("success", "diverged")}
+
+    def step(self, actions: Any) -> Any:
+        *values, infos = self.env.step(actions)
+        return *values, {name: infos[name] for name in ("success", "diverged")}
+
+
+def test_the_model_is_taught_by_outcomes_of_its_learner(demos: list[erm.Episode], tmp_path: Path) -> None:
+    model = erm.load_reward_model()
+    envs = erm.LearnedReward(OutcomeOnlyEnvs(make_envs()), model, instruction="lift the cube", success_source="model")
+    erm.refine(
+        envs,
+        erm.clone(demos, steps=5),
+        teach={
+            "every": 2,
+            "data": demos,
+            "steps": 2,
+            "batch_size": 4,
+            "num_envs": 4,
+            "frame_stride": 6,
+            "held_out_share": 0.5,
+        },
+        folder=tmp_path,
+        iterations=3,
+        rollout_steps=70,
+        ppo=TINY_PPO,
+    )
+    episodes = list(erm.open_dataset(tmp_path / "teach" / "1" / "episodes"))
+    assert len(episodes) >= 8 and {episode.success for episode in episodes} <= {True, False}
+    assert all(episode.progress is None and not episode.subtasks for episode in episodes)
+    assert json.loads((tmp_path / "teach" / "1" / "metrics.json").read_text())["teach"]["round"] == 1
+
+
+def test_only_a_trained_model_is_taught(demos: list[erm.Episode]) -> None:
+    policy, model = erm.clone(demos, steps=1), erm.load_reward_model()
+    envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
+    for teach, config, message in (
+        ({}, {}, "needs every="),
+        ({"every": 2}, {"algorithm": "rlpd"}, "algorithm=rlpd learns from old ones"),
+        ({"evry": 2}, {}, "unknown key of TeachConfig 'evry'"),
+    ):
+        with pytest.raises(erm.UserError, match=message):
+            erm.refine(envs, policy, teach=teach, **config)
 
 
 def test_the_discounts_of_reward_and_learner_must_agree(demos: list[erm.Episode]) -> None:

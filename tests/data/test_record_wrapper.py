@@ -80,7 +80,7 @@ def test_diverged_episode_is_not_recorded() -> None:
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(UserError, match="lacks view_names, subtask_names, instructions, render_views"):
+    with pytest.raises(UserError, match="lacks view_names, instructions, render_views"):
         RecordEpisodes(gym.make_vec("CartPole-v1", 2), print, num_recorded=1, frame_stride=1)
     for counts in ({"num_recorded": 0, "frame_stride": 1}, {"num_recorded": 1, "frame_stride": 0}):
         with pytest.raises(UserError, match="must be >= 1, got 0"):

@@ -81,6 +81,17 @@ def test_too_few_episodes_teach_nothing(deceived: ProgressNet, tmp_path: Path) -
     assert teacher.model_at(6) is not deceived, "they count in the next round"
 
 
+def test_failures_without_progress_alone_teach_nothing(deceived: ProgressNet, tmp_path: Path) -> None:
+    """On them no model is better than another; with successes of its own data held out, one is."""
+    failures = [replace(e, progress=None, subtasks=()) for e in episodes(30, start=200) if not e.success]
+    alone = Teacher(deceived, TEACH, tmp_path / "alone", NullReporter())
+    show(alone, failures)
+    assert alone.model_at(3) is deceived
+    teacher = open_teacher(deceived, tmp_path / "both")
+    show(teacher, failures)
+    assert teacher.model_at(3) is not deceived
+
+
 def test_a_resumed_teacher_finds_its_rounds(deceived: ProgressNet, tmp_path: Path) -> None:
     teacher = open_teacher(deceived, tmp_path)
     show(teacher, ATTEMPTS)
