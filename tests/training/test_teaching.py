@@ -50,8 +50,8 @@ def weights(net: ProgressNet) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
 
 
-def show(teacher: Teacher, shown: list[Episode]) -> None:
-    for episode in shown:
+def show(teacher: Teacher, batch: list[Episode]) -> None:
+    for episode in batch:
         teacher.submit(episode)
 
 
