@@ -11,12 +11,26 @@ from embodied_rm.errors import UserError
 from embodied_rm.run_folder import RunFolder
 
 
-def open_run(name: str, config: Any, folder: Path, *, resume: bool, ignored_keys: Sequence[str] = ()) -> RunFolder:
+def open_run(
+    name: str,
+    config: Any,
+    folder: Path,
+    *,
+    resume: bool,
+    ignored_keys: Sequence[str] = (),
+    resumable: bool = True,
+) -> RunFolder:
     """Open the run folder of a command and write the resolved config, a frozen dataclass, into it.
 
     `resume` continues an interrupted run, which may change `ignored_keys`. Raises `UserError` if the folder holds a run
-    that may not be continued, or a run of another command or config.
+    that may not be continued, a run of another command or config, or an unfinished one of a command that cannot resume.
     """
+    is_unfinished = (folder / "config.json").exists() and not RunFolder(folder).finished
+    if is_unfinished and not resumable:
+        raise UserError(
+            f"the folder {folder} holds an unfinished run, and embodied-rm {name} cannot resume one: delete the "
+            "folder, or name another out="
+        )
     run = RunFolder.open(folder, resume=resume)
     resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
     if (folder / "config.json").exists():
@@ -28,8 +42,8 @@ def open_run(name: str, config: Any, folder: Path, *, resume: bool, ignored_keys
 
 def remove_empty_run(run: RunFolder) -> None:
     """Remove the folder of a run that failed before it wrote any result, so that the command can be repeated."""
-    if {path.name for path in run.path.iterdir()} == {"config.json"}:
-        (run.path / "config.json").unlink()
+    if {path.name for path in run.path.iterdir()} <= {"config.json"}:
+        (run.path / "config.json").unlink(missing_ok=True)
         run.path.rmdir()
 
 

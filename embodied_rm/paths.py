@@ -24,6 +24,8 @@ def resolve_checkpoint(folder: Path, name: str) -> Path:
     for candidate in (folder, folder / name):
         if (candidate / MANIFEST_NAME).is_file():
             return candidate
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist: name a run folder, or a folder with a {name}")
     raise UserError(f"no {name} found in {folder}: neither {MANIFEST_NAME} nor {name}/{MANIFEST_NAME} is there")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import UserError
+from embodied_rm.run_lock import lock_folder
 
 T = TypeVar("T")
 
@@ -88,7 +89,9 @@ class RunFolder:
 def open_kept_or_temporary(path: Path | str | None) -> Iterator[RunFolder]:
     """Open a run folder to continue the run in it; for None, one that is deleted at the end."""
     if path is not None:
-        yield RunFolder.open(path, resume=True)
+        run = RunFolder.open(path, resume=True)
+        with lock_folder(run.path):
+            yield run
         return
     with tempfile.TemporaryDirectory() as temporary:
         yield RunFolder.open(temporary)

@@ -25,7 +25,9 @@ ARROWS = {
     "types": {"errors"},
     "atomic_file": set(),
     "threads": set(),
-    "run_folder": {"atomic_file", "errors"},
+    "run_folder": {"atomic_file", "errors", "run_lock"},
+    "run_lock": {"errors"},
+    "interrupts": set(),
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},
     "logs": {"errors", "run_folder"},
@@ -68,7 +70,7 @@ ARROWS = {
 }
 PIPELINES = ("training", "score", "evaluate")
 BELOW_PIPELINES = BASIC | {"data", "models", "labels", "metrics", "run_folder", "checkpoint_io"}
-BELOW_PIPELINES |= {"distributed", "ray_cluster", "logs"}
+BELOW_PIPELINES |= {"distributed", "interrupts", "ray_cluster", "logs"}
 LIGHT = ("client", "rewards")
 """Packages that must be importable without heavy libraries."""
 HEAVY = {"torch", "mujoco", "warp", "transformers", "timm", "pyarrow", "av", "hydra", "starlette", "uvicorn", "ray"}

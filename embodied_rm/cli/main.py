@@ -1,7 +1,8 @@
 """The console script: select the command, compose its config, open its run folder, report errors in one line.
 
 Exit codes: 0 done, 1 internal error (with traceback), 2 invalid input, 3 failed strict audit or inspection,
-4 error of a reward service, 130 interrupted.
+4 error of a reward service, 5 refused by the operating system (no space, no permission), 130 interrupted,
+143 terminated.
 """
 
 import os
@@ -17,12 +18,15 @@ from typing import Any
 from embodied_rm.cli import help as pages
 from embodied_rm.cli.commands import COMMAND_MODULES
 from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console
+from embodied_rm.cli.os_errors import RefusalError, describe_refusal
 from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
 from embodied_rm.config_files import command_display_name, command_names, join_command_words, plugin_commands
 from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
+from embodied_rm.interrupts import Terminated, raise_when_terminated
 from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
+from embodied_rm.run_lock import lock_folder
 
 RESUME_HINT = "; to resume, repeat the command line with resume=true"
 EXTRAS = {
@@ -41,11 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if words[:1] == ["serve"]:
         bind_threads_to_cores(os.environ)
+    raise_when_terminated()
     try:
         return dispatch(words)
+    except Terminated as interrupt:
+        _print_error(f"terminated{interrupt}")
+        return 143
     except KeyboardInterrupt as interrupt:
         _print_error(f"interrupted{interrupt}")
         return 130
+    except RefusalError as error:
+        _print_error(f"error: {error}")
+        return 5
     except BrokenPipeError:
         # The reader of the pipe has exited (`| head`), so no message can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,9 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def dispatch(words: Sequence[str]) -> int:
     """Run help, completion or a command. Raises `UserError` for an unknown command or flag."""
     match join_command_words(words):
-        case [] | ["-h" | "--help", *_]:
+        case [] | ["-h" | "--help"] | ["help"]:
             pages.show_overview(make_console())
-        case ["--version", *_]:
+        case ["-h" | "--help" | "help", *rest]:
+            return dispatch([*rest, "--help"])
+        case [group, *_] if commands := commands_in_group(group):
+            raise UserError(f"embodied-rm {group} is a group of commands: {', '.join(commands)}")
+        case ["--version" | "-V" | "version", *_]:
             print(version("embodied-rm"))
         case ["-sc" | "--shell-completion", *rest]:
             from embodied_rm.cli.completion import complete
@@ -89,6 +104,12 @@ def dispatch(words: Sequence[str]) -> int:
         case [name, *rest]:
             run_command(name, rest)
     return 0
+
+
+def commands_in_group(word: str) -> list[str]:
+    """Return the commands of two words that begin with a word that is no command, such as `bench`."""
+    names = list(map(command_display_name, command_names()))
+    return [] if word in names else [name for name in names if name.startswith(f"{word} ")]
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
@@ -117,8 +138,19 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
                 if flags:
                     reporter.log(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
                 _run_once(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(RESUME_HINT if command.resumable else "") from None
+    except KeyboardInterrupt as interrupt:
+        raise type(interrupt)(resume_hint(command, folder)) from None
+    except Exception as error:
+        if isinstance(error, UserError) or (sentence := describe_refusal(error, folder)) is None:
+            raise
+        raise RefusalError(sentence + resume_hint(command, folder)) from error
+
+
+def resume_hint(command: Command, folder: Path) -> str:
+    """Return what follows the sentence about an interruption: how the run goes on, if it has begun."""
+    if not command.writes_run_folder or not folder.is_dir() or not any(folder.rglob("config.json")):
+        return ""
+    return RESUME_HINT if command.resumable else f"; it cannot be resumed: delete {folder}, or name another out="
 
 
 def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
@@ -129,19 +161,30 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
         if not RunFolder(folder).finished:
             command.main(config, RunFolder(folder), NullReporter())
         return
-    from embodied_rm.open_run import open_run, remove_empty_run
+    from embodied_rm.open_run import remove_empty_run
+
+    folder.mkdir(parents=True, exist_ok=True)
+    is_new = not any(folder.iterdir())
+    try:
+        with lock_folder(folder):
+            _write_run(name, command, config, folder, resume, reporter)
+    except ValueError as error:
+        if is_user_error(error) and is_new:
+            remove_empty_run(RunFolder(folder))
+        raise
+
+
+def _write_run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
+    """Run a command in a folder whose lock is held."""
+    from embodied_rm.open_run import open_run
 
     start_s = time.monotonic()
-    run = open_run(name, config, folder, resume=resume, ignored_keys=command.resume_ignored_keys)
+    ignored, resumable = command.resume_ignored_keys, command.resumable
+    run = open_run(name, config, folder, resume=resume, ignored_keys=ignored, resumable=resumable)
     if run.finished:
         reporter.log(f"the run in {folder} is already finished")
         return
-    try:
-        command.main(config, run, reporter)
-    except ValueError as error:
-        if is_user_error(error):
-            remove_empty_run(run)
-        raise
+    command.main(config, run, reporter)
     reporter.log(f"{command_display_name(name)}: {format_duration(time.monotonic() - start_s)}, written to {folder}")
 
 

@@ -16,5 +16,6 @@ def resolve_dataset(folder: Path) -> Path:
     if is_hub_path(folder):
         return download_dataset(folder)
     if not folder.exists():
-        raise UserError(f"the dataset folder {folder} does not exist")
+        hint = f"; a dataset of the Hugging Face Hub is hub:{folder}" if len(folder.parts) == 2 else ""
+        raise UserError(f"the dataset folder {folder} does not exist{hint}")
     return folder / DATASET_DIR if (folder / DATASET_DIR / "meta").is_dir() else folder

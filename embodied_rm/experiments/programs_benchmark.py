@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments import write_reward
@@ -105,7 +106,7 @@ def search_both(task: str, config: BenchProgramsConfig, pipeline: Pipeline) -> d
     candidates = pipeline.run.read_json(f"{name}/{LEDGER_FILE}")["candidates"]
     first = next(candidate["source"] for candidate in candidates if candidate["report"] is not None)
     first_path = folder / FIRST_PROGRAM_FILE
-    first_path.write_text(first, encoding="utf-8")
+    write_atomic(first_path, first)
     control = replace(search, transcript=None, writer=WriterConfig(), first_program=first_path)
     metrics["changed"] = pipeline.run_command("search", control_name, write_reward.COMMAND, control)
     best, changed = ((path / PROGRAM_FILE).read_text() for path in (folder, control_folder))
@@ -121,7 +122,7 @@ def measure_arm(recipe: RefinementRecipe, name: str, source: str | None, pipelin
     refine = replace(recipe.refine, policy=clone_demonstrations(recipe, pipeline))
     if source is not None:
         path = pipeline.run.path / f"{name}.txt"
-        path.write_text(source, encoding="utf-8")
+        write_atomic(path, source)
         refine = replace(refine, program=path)
     pipeline.run_command("refine", name, refine_policy.COMMAND, refine)
     return asdict(read_cell(pipeline.run.path / name, refine))

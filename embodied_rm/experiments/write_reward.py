@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.command import Command
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.experiments.compare_rules import read_cell
@@ -161,7 +162,7 @@ def measure_fitness(name: str, program: Program, config: WriteRewardConfig, pipe
     folder = f"candidates/{name}"
     path = pipeline.run.path / f"{folder}.txt"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(program.source, encoding="utf-8")
+    write_atomic(path, program.source)
     refine = refine_command(config, path, program.output)
     metrics = pipeline.run_command("refine", folder, refine_policy.COMMAND, refine)
     cell = read_cell(pipeline.run.path / folder, refine)
@@ -201,7 +202,7 @@ def write_results(config: WriteRewardConfig, history: list[Candidate], run: RunF
     if best is None or best.report is None:
         reasons = "; ".join(history[-1].issues)
         raise UserError(f"all {len(history)} programs were refused, the last one because {reasons}")
-    run.file_path(PROGRAM_FILE).write_text(best.source + "\n", encoding="utf-8")
+    write_atomic(run.file_path(PROGRAM_FILE), best.source + "\n")
     tried = [candidate for candidate in history if candidate.report is not None]
     metrics: dict[str, Any] = {
         "best": best.name,

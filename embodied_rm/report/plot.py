@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embodied_rm.atomic_file import atomic_file
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -35,7 +37,8 @@ def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     speed_axes.legend(frameon=False)
-    figure.savefig(path)
+    with atomic_file(path) as partial:
+        figure.savefig(partial, format="png")
 
 
 ConfidenceBand = tuple[Sequence[float], Sequence[float], Sequence[float]]  # mean, lower and upper bound
@@ -60,4 +63,5 @@ def plot_learning_curves(path: Path, tasks: Mapping[str, Mapping[str, Confidence
         axes.set_axis_off()
     all_axes[0].set_ylabel("success")
     all_axes[0].legend(frameon=False, fontsize=8)
-    figure.savefig(path)
+    with atomic_file(path) as partial:
+        figure.savefig(partial, format="png")

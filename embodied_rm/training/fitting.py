@@ -140,8 +140,13 @@ def fit(
         group.all_gather_object("resumed")  # all processes load before rank 0 may save again
         save = partial(train_state.save, run.path / TRAIN_STATE_DIR, resume_settings, group)
         percents = train_loop(train_state, forward, batch_sampler, config, save, log, group, stream)
-        for _ in reporter.track(percents, "train", total=100):
-            pass
+        try:
+            for _ in reporter.track(percents, "train", total=100):
+                pass
+        except KeyboardInterrupt:
+            if group.world_size == 1:  # saving is a collective operation, and the other processes may be elsewhere
+                save()
+            raise
     if stream is not None:
         stream.close()
     net.eval()

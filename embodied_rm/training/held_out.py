@@ -12,6 +12,7 @@ from torch import Tensor
 from embodied_rm.distributed import DistContext
 from embodied_rm.errors import DataError, UserError, check_minimum
 from embodied_rm.evaluate.progress_metrics import frames_until_success, nanmean
+from embodied_rm.interrupts import defer_interrupts
 from embodied_rm.labels.labeled_episode import LabeledEpisode, label_ground_truth
 from embodied_rm.metrics import mae, roc_auc, voc
 from embodied_rm.models.encoders import resize_episode
@@ -101,12 +102,13 @@ class HeldOutCurve:
         if group.rank == 0:
             row = {"step": step, "percent": 100 * fraction, **self._measure()}
         row = group.all_gather_object(row)[0]
-        self.rows.append(row)
-        is_best = self.best_index == len(self.rows) - 1
-        if is_best:
-            frozen = {name for name, parameter in self._net.named_parameters() if not parameter.requires_grad}
-            weights = self._net.state_dict()
-            self.best_weights = {name: tensor.clone() for name, tensor in weights.items() if name not in frozen}
+        with defer_interrupts():
+            self.rows.append(row)
+            is_best = self.best_index == len(self.rows) - 1
+            if is_best:
+                frozen = {name for name, parameter in self._net.named_parameters() if not parameter.requires_grad}
+                weights = self._net.state_dict()
+                self.best_weights = {name: tensor.clone() for name, tensor in weights.items() if name not in frozen}
         if group.rank == 0:
             self._reporter.log(describe_row(row) + (", the best so far" if is_best else ""))
         return row

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.interrupts import defer_interrupts
 from embodied_rm.training.held_out import HeldOutCurve
 from embodied_rm.training.muon import Muon
 from embodied_rm.training.sharding import distribute_like, full_tensor, is_sharded, local_shard
@@ -108,11 +109,12 @@ class TrainState:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         group.all_reduce([g for g in gradients if not is_sharded(g)])  # FSDP sums sharded ones
         norm = clip_gradients(gradients, 1.0, group)
-        for optimizer in self._optimizers.values():
-            for param_group in optimizer.param_groups:
-                param_group["lr"] = learning_rate * param_group["lr_scale"]
-            optimizer.step()
-        self.steps += 1
+        with defer_interrupts():  # the state at an interruption is that of whole steps
+            for optimizer in self._optimizers.values():
+                for param_group in optimizer.param_groups:
+                    param_group["lr"] = learning_rate * param_group["lr_scale"]
+                optimizer.step()
+            self.steps += 1
         return norm
 
     def save(self, folder: Path, settings: Mapping[str, object], group: DistContext = SINGLE_PROCESS) -> None:

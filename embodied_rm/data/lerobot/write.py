@@ -129,16 +129,20 @@ class DatasetWriter:
         """Delete everything written so far."""
         for writer in self._video_writers.values():
             writer.abandon()
-        shutil.rmtree(self._partial_folder)
+        shutil.rmtree(self._partial_folder, ignore_errors=True)
 
     def __enter__(self) -> DatasetWriter:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
-        if exc_type is None:
-            self.close()
-        else:
+        if exc_type is not None:
             self.abandon()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.abandon()
+            raise
 
     def _check_not_exists(self) -> None:
         if self.path.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from fractions import Fraction
 from pathlib import Path
 
@@ -29,7 +30,7 @@ BT601_COLOR_TAGS = {"colorspace": 6, "color_range": 1}
 
 
 class VideoWriter:
-    """Writes one mp4 frame by frame. The file is complete only after `close`, which writes the index."""
+    """Writes one mp4 frame by frame. Until `close` writes the index, the name of the file ends in .partial."""
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int], qp: int = DEFAULT_QP) -> None:
         """Open a new file for images of a size (height, width), both even (H.264 with 4:2:0 chroma)."""
@@ -37,12 +38,13 @@ class VideoWriter:
         if height % 2 or width % 2:
             raise DataError(f"{path}: mp4 needs images of even height and width, got {width}x{height}")
         self.path, self.size = path, size
+        self._partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
         self.num_frames = 0
         """Number of frames written so far."""
         self.num_bytes = 0
         """Encoded bytes so far, without frames that the encoder still buffers."""
         frame_rate = Fraction(fps).limit_denominator(1001)
-        self._container = av.open(str(path), "w", format="mp4")
+        self._container = av.open(str(self._partial), "w", format="mp4")
         self._stream = self._container.add_stream("libx264", rate=frame_rate)
         self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         self._stream.options = {
@@ -80,6 +82,7 @@ class VideoWriter:
         """Flush the encoder and write the index."""
         self._mux(self._stream.encode())
         self._container.close()
+        self._partial.replace(self.path)
 
     def _mux(self, packets: list[av.Packet]) -> None:
         self.num_bytes += sum(packet.size for packet in packets)
@@ -87,17 +90,24 @@ class VideoWriter:
 
     def abandon(self) -> None:
         """Release the encoder and delete the file."""
-        self._container.close()  # writes an index: an incomplete recording would look complete
-        self.path.unlink(missing_ok=True)  # missing before the encoder has output its first frame
+        try:
+            self._container.close()  # writes an index, which may fail for the reason that the recording ends
+        except OSError:
+            assert self._partial.name.endswith(".partial")  # it is deleted, whatever its state
+        self._partial.unlink(missing_ok=True)  # missing before the encoder has output its first frame
 
     def __enter__(self) -> VideoWriter:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
-        if exc_type is None:
-            self.close()
-        else:
+        if exc_type is not None:
             self.abandon()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.abandon()
+            raise
 
 
 def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_QP) -> None:

@@ -1,0 +1,75 @@
+"""Interruptions: SIGTERM is one, and a block that must be whole is ended first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from embodied_rm.interrupts import Terminated, defer_interrupts, raise_when_terminated
+
+
+@pytest.fixture(autouse=True)
+def restored_handlers() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def interrupt(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_an_interruption_comes_after_the_block() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
+        interrupt()
+        steps.append("the rest of the block")
+    assert steps
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_a_second_interruption_comes_at_once() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
+        interrupt()
+        steps.append(1)
+        interrupt()
+        steps.append(2)
+    assert steps == [1]
+
+
+def test_termination_is_an_interruption_and_is_deferred_too() -> None:
+    raise_when_terminated()
+    with pytest.raises(Terminated):
+        interrupt(signal.SIGTERM)
+    done = False
+    with pytest.raises(Terminated), defer_interrupts():
+        interrupt(signal.SIGTERM)
+        done = True
+    assert done
+
+
+def test_an_error_of_the_block_is_not_replaced_by_the_interruption() -> None:
+    with pytest.raises(ZeroDivisionError), defer_interrupts():
+        interrupt()
+        raise ZeroDivisionError
+
+
+def test_in_another_thread_nothing_is_changed() -> None:
+    handler, found = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        raise_when_terminated()
+        with defer_interrupts():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [handler]
