@@ -148,7 +148,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
 
 def resume_hint(command: Command, folder: Path) -> str:
     """Return what follows the sentence about an interruption: how the run goes on, if it has begun."""
-    if not command.writes_run_folder or not folder.is_dir() or not any(folder.rglob("config.json")):
+    has_begun = any("config.json" in names for *_, names in os.walk(folder))
+    if not (command.writes_run_folder and has_begun):
         return ""
     return RESUME_HINT if command.resumable else f"; it cannot be resumed: delete {folder}, or name another out="
 
