@@ -41,7 +41,7 @@ def open_run(
 
 
 def remove_empty_run(run: RunFolder) -> None:
-    """Remove the folder of a run that failed before it wrote any result, so that the command can be repeated."""
+    """Remove the folder of a run that ended before it wrote any result, so that the command can be repeated."""
     if {path.name for path in run.path.iterdir()} <= {"config.json"}:
         (run.path / "config.json").unlink(missing_ok=True)
         run.path.rmdir()

@@ -115,6 +115,7 @@ def commands_in_group(word: str) -> list[str]:
 def run_command(name: str, arguments: Sequence[str]) -> None:
     """Compose and run a command; with `-m` once per combination of swept values."""
     from embodied_rm.cli import compose
+    from embodied_rm.cli.early_checks import check_values
 
     flags = [word for word in arguments if word.startswith("-")]
     for flag in flags:
@@ -127,6 +128,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     words = compose.name_data_path(name, [word for word in arguments if word not in flags])
     options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
+    for run in runs:
+        check_values(name, compose.compose_untyped(name), compose.compose_untyped(name, run))
     command = load_command(name)
     if not command.distributed and rank_and_world_size()[1] > 1:
         raise UserError(f"embodied-rm {command_display_name(name)} runs in one process: start it without torchrun")
@@ -169,8 +172,8 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
     try:
         with lock_folder(folder):
             _write_run(name, command, config, folder, resume, reporter)
-    except ValueError as error:
-        if is_user_error(error) and is_new:
+    except (ValueError, KeyboardInterrupt) as error:
+        if is_new and (isinstance(error, KeyboardInterrupt) or is_user_error(error)):
             remove_empty_run(RunFolder(folder))
         raise
 

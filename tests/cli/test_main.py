@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,14 +108,22 @@ class Sample:
     inner: Inner = Inner()
 
 
-def sample_command(monkeypatch: pytest.MonkeyPatch, work_fn) -> None:
-    """Replace the command `tasks`: same YAML file, other function."""
+def sample_command(
+    monkeypatch: pytest.MonkeyPatch,
+    work_fn: Callable[[], object],
+    *,
+    resumable: bool = True,
+    writes_first: bool = False,
+) -> None:
+    """Replace the command `tasks`: same YAML file, other function. `writes_first`: a file before `work_fn`."""
 
     def work(config: Sample, run: RunFolder, reporter: Reporter) -> None:
+        if writes_first:
+            run.write_json("part.json", {})
         work_fn()
         run.write_json("metrics.json", {})
 
-    monkeypatch.setattr(cli, "load_command", lambda name: Command(schema=Sample, main=work))
+    monkeypatch.setattr(cli, "load_command", lambda name: Command(schema=Sample, main=work, resumable=resumable))
 
 
 def compose_sample(*words: str) -> Sample:
@@ -198,7 +208,7 @@ def test_an_interrupted_run_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    sample_command(monkeypatch, interrupt)
+    sample_command(monkeypatch, interrupt, writes_first=True)
     assert cli.main(["tasks", f"out={tmp_path / 'run'}"]) == 130
     sample_command(monkeypatch, lambda: None)
     assert cli.main(["tasks", f"out={tmp_path / 'run'}", "resume=true"]) == 0
@@ -211,9 +221,17 @@ def test_ctrl_c_prints_one_line(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    sample_command(monkeypatch, interrupt)
-    assert cli.main(["tasks", f"out={tmp_path / 'run'}"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    folder = tmp_path / "run"
+    for written, resumable, hint in (
+        (False, True, ""),
+        (True, True, "; to resume, repeat the command line with resume=true"),
+        (True, False, f"; it cannot be resumed: delete {folder}, or name another out="),
+    ):
+        sample_command(monkeypatch, interrupt, resumable=resumable, writes_first=written)
+        assert cli.main(["tasks", f"out={folder}"]) == 130
+        assert capsys.readouterr().err == f"interrupted{hint}\n"
+        assert folder.exists() == written, "a run that wrote nothing leaves nothing"
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_an_internal_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
