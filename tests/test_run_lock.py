@@ -56,7 +56,7 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def test_the_second_process_is_told_and_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
+def test_the_second_process_hears_who_holds_it_and_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
     with holder(tmp_path) as owner:
         expected = rf"{tmp_path} is in use by process {owner.pid} on {socket.gethostname()}, since 20.*another out="
         with pytest.raises(UserError, match=expected), lock_folder(tmp_path):

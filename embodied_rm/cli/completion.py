@@ -56,4 +56,33 @@ def complete_words(plugin: CompletionPlugin, line: str) -> list[str]:
     current = "" if tail.endswith(" ") else tail.split(" ")[-1]
     if current.startswith("-"):
         return [flag for flag in COMPLETED_FLAGS if flag.startswith(current)]
+    key, is_value, typed = current.partition("=")
+    if is_value and (choices := value_choices(key)):
+        *finished, last = typed.removeprefix("[").split(",")
+        start = current[: len(current) - len(last)]
+        return [start + choice for choice in choices if choice.startswith(last) and choice not in finished]
     return [word for word in plugin._query(command, tail) if not word.startswith("hydra")]
+
+
+def value_choices(key: str) -> Sequence[str]:
+    """Return the values of a key that takes one of few names, or a list of them; empty for any other key."""
+    match key.rpartition(".")[-1]:
+        case "rule" | "rules":
+            from embodied_rm.rewards import episodic_rules, rules
+
+            assert episodic_rules  # its import registers the rules of whole episodes
+            return sorted(rules.RULES)
+        case "fusion":
+            from embodied_rm.models.potential_fusion import FUSION_KINDS
+
+            return FUSION_KINDS
+        case "label_schemes":
+            from embodied_rm.labels.schemes import LABEL_SCHEMES
+
+            return sorted(LABEL_SCHEMES)
+        case "task" | "tasks":
+            from embodied_sim.registry import task_names
+
+            return task_names()
+        case _:
+            return ()

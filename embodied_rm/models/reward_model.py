@@ -63,7 +63,11 @@ class InputSpec:
         names = tuple(available)
         known = [name for name in names if self.views is None or name in self.views]
         if self.views is not None and not known:
-            raise UserError(f"the model knows the views {', '.join(self.views)}; {source} has {', '.join(names)}")
+            renamed = f"{{{names[0] if names else '...'}:{self.views[0]}}}"
+            raise UserError(
+                f"the model knows the views {', '.join(self.views)}; {source} has {', '.join(names)}: name your cameras "
+                f"like them (features.views={renamed}), or teach it yours by a demonstration (embodied-rm adapt)"
+            )
         return known
 
 

@@ -26,6 +26,12 @@ def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("embodied-rm tasks task=lift_cube ou", ["out="]),
         ("embodied-rm tasks --m", ["--multirun"]),
         ("embodied-rm nonsense t", []),
+        ("embodied-rm refine task=lift_", ["task=lift_cube"]),
+        ("embodied-rm refine reward.rule=sh", ["reward.rule=shaped"]),
+        ("embodied-rm refine reward.rule=redis", ["reward.rule=redistributed"]),
+        ("embodied-rm train fusion=inv", ["fusion=inverse_variance"]),
+        ("embodied-rm train label_schemes=[hops,st", ["label_schemes=[hops,stages"]),
+        ("embodied-rm compare tasks=[lift_cube,lift", []),
         ("/some/where/embodied-rm tas", ["tasks"]),
     ],
 )
