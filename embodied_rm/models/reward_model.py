@@ -65,8 +65,8 @@ class InputSpec:
         if self.views is not None and not known:
             renamed = f"{{{names[0] if names else '...'}:{self.views[0]}}}"
             raise UserError(
-                f"the model knows the views {', '.join(self.views)}; {source} has {', '.join(names)}: name your cameras "
-                f"like them (features.views={renamed}), or teach it yours by a demonstration (embodied-rm adapt)"
+                f"the model knows the views {', '.join(self.views)}; {source} has {', '.join(names)}: name yours "
+                f"like them (features.views={renamed}), or teach them to it by a demonstration (embodied-rm adapt)"
             )
         return known
 
