@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import embodied_rm as erm
 from embodied_rm.cli.main import main
 from embodied_rm.cli.os_errors import describe_refusal
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.run_lock import LOCK_FILE, lock_folder
 
 RECORD = ("collect", "tasks=[lift_cube]", "num_successes=3", "num_failures=0", "env.num_envs=3", "env.image_size=32")
 TRAIN = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "steps=60", "checkpoint_seconds=1e9")
@@ -142,3 +144,18 @@ def test_numbers_of_libraries_are_read_and_other_errors_are_bugs() -> None:
     assert describe_refusal(RuntimeError("[Errno 28] Error writing bytes to file"), None) == "there is no space left"
     assert describe_refusal(FileNotFoundError(2, "No such file", "x"), Path("runs/x")) is None
     assert describe_refusal(RuntimeError("shape mismatch"), Path("runs/x")) is None
+
+
+def test_the_second_process_on_a_folder_is_refused(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line and from Python; the run of the first one is left alone."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with lock_folder(folder):
+        for words in ([*RECORD], ["train", f"data={recorded}", *TRAIN], ["score", f"data={recorded}"]):
+            assert main([*words, f"out={folder}", "resume=true"]) == 2
+            assert f"the run folder {folder} is in use by process {os.getpid()} on " in capsys.readouterr().err
+        with pytest.raises(erm.UserError, match="is in use by process"):
+            erm.train(erm.open_dataset(recorded), folder=folder, steps=1)
+        assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
