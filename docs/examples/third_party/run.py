@@ -35,7 +35,7 @@ STOP_SUCCESS = 0.95  # success of training episodes, according to the model, tha
 NUM_EVAL_ENVS, NUM_EVAL_EPISODES = 32, 96
 PPO = {"num_envs": 32, "rollout_steps": 48, "iterations": 60}
 RLPD = {"num_envs": 5, "rollout_steps": 50, "iterations": 40}
-"""Sizes of a refinement. robosuite is slow, and its episodes are long: a rollout of PPO had fifteen, and `door` lost its
+"""Sizes of a refinement. robosuite is slow, its episodes are long: a rollout of PPO had fifteen, and `door` lost its
 imitated policy with one of two seeds. `rlpd` takes a tenth of the steps; half of its batches are demonstrations."""
 ALGORITHM = {"so101": "ppo", "lift": "rlpd", "door": "rlpd"}
 
