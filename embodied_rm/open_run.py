@@ -23,13 +23,12 @@ def open_run(
     """Open the run folder of a command and write the resolved config, a frozen dataclass, into it.
 
     `resume` continues an interrupted run, which may change `ignored_keys`. Raises `UserError` if the folder holds a run
-    that may not be continued, a run of another command or config, or an unfinished one of a command that cannot resume.
+    that may not be continued, or a run of another command or config. A command that is not `resumable` begins anew.
     """
-    is_unfinished = (folder / "config.json").exists() and not RunFolder(folder).finished
-    if is_unfinished and not resumable:
+    if is_unfinished(folder) and not resume and not resumable:
         raise UserError(
-            f"the folder {folder} holds an unfinished run, and embodied-rm {name} cannot resume one: delete the "
-            "folder, or name another out="
+            f"the folder {folder} holds an unfinished run, which cannot be continued: pass resume=true to begin anew, "
+            "or another out="
         )
     run = RunFolder.open(folder, resume=resume)
     resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
@@ -38,6 +37,11 @@ def open_run(
     else:
         run.write_json("config.json", {**resolved, "version": version("embodied-rm")})
     return run
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder holds a run that has begun and not finished."""
+    return (folder / "config.json").exists() and not RunFolder(folder).finished
 
 
 def remove_empty_run(run: RunFolder) -> None:

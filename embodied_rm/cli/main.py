@@ -29,6 +29,7 @@ from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
 from embodied_rm.run_lock import lock_folder
 
 RESUME_HINT = "; to resume, repeat the command line with resume=true"
+NO_RESUME_HINT = "; it cannot be continued: with resume=true, it begins anew"
 EXTRAS = {
     **dict.fromkeys(("grpc", "grpc_health", "msgspec", "prometheus_client", "starlette", "uvicorn"), "serve"),
     **{name: name for name in ("onnx", "ray", "rerun", "transformers", "wandb")},
@@ -154,7 +155,7 @@ def resume_hint(command: Command, folder: Path) -> str:
     has_begun = any("config.json" in names for *_, names in os.walk(folder))
     if not (command.writes_run_folder and has_begun):
         return ""
-    return RESUME_HINT if command.resumable else f"; it cannot be resumed: delete {folder}, or name another out="
+    return RESUME_HINT if command.resumable else NO_RESUME_HINT
 
 
 def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
@@ -180,8 +181,10 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
 
 def _write_run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
     """Run a command in a folder whose lock is held."""
-    from embodied_rm.open_run import open_run
+    from embodied_rm.open_run import is_unfinished, open_run
 
+    if is_unfinished(folder) and resume and not command.resumable:
+        reporter.log(f"embodied-rm {command_display_name(name)} cannot continue a run: it begins anew")
     start_s = time.monotonic()
     ignored, resumable = command.resume_ignored_keys, command.resumable
     run = open_run(name, config, folder, resume=resume, ignored_keys=ignored, resumable=resumable)

@@ -225,7 +225,7 @@ def test_ctrl_c_prints_one_line(
     for written, resumable, hint in (
         (False, True, ""),
         (True, True, "; to resume, repeat the command line with resume=true"),
-        (True, False, f"; it cannot be resumed: delete {folder}, or name another out="),
+        (True, False, "; it cannot be continued: with resume=true, it begins anew"),
     ):
         sample_command(monkeypatch, interrupt, resumable=resumable, writes_first=written)
         assert cli.main(["tasks", f"out={folder}"]) == 130

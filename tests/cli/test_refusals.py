@@ -77,7 +77,9 @@ def test_recording_without_room_leaves_no_half_dataset(num_bytes: int, tmp_path:
     assert "larger than is allowed" in result.stderr
     left = unmarked_files(tmp_path)
     assert {path.name for path in left} <= {"config.json"}, left
-    assert not left or "it cannot be resumed: delete" in result.stderr
+    assert not left or "with resume=true, it begins anew" in result.stderr
+    assert run([*RECORD, f"out={tmp_path}/run", "resume=true"]).returncode == 0
+    assert len(open_dataset(tmp_path / "run")) == 3
 
 
 @pytest.mark.parametrize("num_bytes", [2000, 12_000])
@@ -126,15 +128,16 @@ def wait_for(find: Callable[[], Path | None], timeout_s: float = 200) -> Path:
     return found
 
 
-def test_an_unfinished_run_that_cannot_be_resumed_says_so(
+def test_an_unfinished_run_that_cannot_be_continued_begins_anew_and_says_so(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.json").write_text((recorded / "config.json").read_text())
-    assert main([*RECORD, f"out={folder}", "resume=true"]) == 2
-    assert "cannot resume one: delete the folder, or name another out=" in capsys.readouterr().err
-    assert (folder / "config.json").exists()
+    assert main([*RECORD, f"out={folder}"]) == 2
+    assert "cannot be continued: pass resume=true to begin anew, or another out=" in capsys.readouterr().err
+    assert main([*RECORD, f"out={folder}", "resume=true"]) == 0
+    assert "embodied-rm collect cannot continue a run: it begins anew" in capsys.readouterr().out
 
 
 def test_numbers_of_libraries_are_read_and_other_errors_are_bugs() -> None:
