@@ -27,6 +27,8 @@ PATH_KEYS = (
     "scores",
 )
 """Last parts of keys that name a file or folder that must exist."""
+COMMANDS_WITHOUT_PATHS = ("build_checkpoint", "demo", "play")
+"""Commands whose keys of these names are paths in their own run folder, or names of policies."""
 NAMES_WITHOUT_FOLDER = ("tabletop", "long", "real")  # bundled models
 REMOTE_PREFIXES = ("hf:", "hub:")
 
@@ -46,7 +48,8 @@ def check_values(command: str, before: DictConfig, after: DictConfig) -> None:
         value, default = (OmegaConf.select(config, key) for config in (after, before))
         if isinstance(value, str) and isinstance(default, bool | int | float):
             raise UserError(f"{key} must be {TYPE_NAMES[type(default)]}, got {value}")
-        if key.split(".")[-1] in PATH_KEYS and value != default:
+        is_path = key.split(".")[-1] in PATH_KEYS and command not in COMMANDS_WITHOUT_PATHS
+        if is_path and value != default:
             for name in names_in(value):
                 check_exists(key, name)
 

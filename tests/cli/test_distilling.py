@@ -81,8 +81,8 @@ def test_scores_of_other_data_are_rejected(videos: Path, labels: Path, tmp_path:
     ("args", "message"),
     [
         (["label_schemes=[distilled]"], "scores=None"),
-        (["scores=somewhere"], "got label_schemes=[hops]"),
-        (["label_schemes=[distilled]", "scores=somewhere", "time_reversal=true"], "which have no scores"),
+        (["scores=/"], "got label_schemes=[hops]"),
+        (["label_schemes=[distilled]", "scores=/", "time_reversal=true"], "which have no scores"),
     ],
 )
 def test_distillation_needs_scheme_and_scores(

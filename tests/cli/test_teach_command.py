@@ -62,7 +62,7 @@ def test_a_judge_labels_what_the_model_learns(cloned: Path, tmp_path: Path) -> N
     [
         (["judge=remote", "judge.url=http://127.0.0.1:1"], "trains a checkpoint of this package"),
         (["reward.rule=sparse", "reward.success_source=simulator"], "reward.rule=sparse uses none"),
-        (["algorithm=rlpd", "recorded_data=x"], "algorithm=rlpd learns from old ones"),
+        (["algorithm=rlpd", "recorded_data=/"], "algorithm=rlpd learns from old ones"),
         (["teach.steps=0"], "teach.steps must be >= 1"),
     ],
 )
