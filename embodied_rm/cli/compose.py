@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import config_errors
+from embodied_rm.cli.early_checks import check_values
 from embodied_rm.config_files import command_display_name, command_names, config_groups, group_choices, group_folder
 from embodied_rm.config_schema import build_config, mutable_schema, open_configs
 from embodied_rm.errors import UserError
@@ -119,6 +120,15 @@ def _qualify_group(override: Override, groups: Mapping[str, str]) -> str:
 def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
     """Compose the config from the YAML files alone, untyped; imports nothing heavy."""
     return _compose(command, overrides, schema={})
+
+
+def check_untyped(command: str, overrides: Sequence[str]) -> None:
+    """Check the values that the YAML files show; a composition that fails is explained by the typed one."""
+    try:
+        composed = compose_untyped(command, overrides)
+    except HydraException:
+        return
+    check_values(command, compose_untyped(command), composed)
 
 
 def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:

@@ -116,7 +116,6 @@ def commands_in_group(word: str) -> list[str]:
 def run_command(name: str, arguments: Sequence[str]) -> None:
     """Compose and run a command; with `-m` once per combination of swept values."""
     from embodied_rm.cli import compose
-    from embodied_rm.cli.early_checks import check_values
 
     flags = [word for word in arguments if word.startswith("-")]
     for flag in flags:
@@ -130,7 +129,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
     for run in runs:
-        check_values(name, compose.compose_untyped(name), compose.compose_untyped(name, run))
+        compose.check_untyped(name, run)
     command = load_command(name)
     if not command.distributed and rank_and_world_size()[1] > 1:
         raise UserError(f"embodied-rm {command_display_name(name)} runs in one process: start it without torchrun")
