@@ -15,6 +15,7 @@ import logging
 from pathlib import Path
 
 from cli_process import run_once
+from record_mixed import record_mixed
 
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.metrics import paired_difference
@@ -32,16 +33,6 @@ REAL_WORLD = (
 RESULTS_PAGE = Path("docs/results/dynamics_gap.md")
 
 
-def record(folder: Path, task: str, seed: int) -> Path:
-    """Record demonstrations, half of them failures, and noisy rollouts of a policy of five, in the real world."""
-    counts = ["num_successes=10", "num_failures=10", "action_noise=0.1", "speed_range=[1.0,1.0]"]
-    common = ["collect", f"tasks=[{task}]", *counts, f"seed={seed}", *REAL_WORLD]
-    demonstrations = run_once(folder / "demonstrations", common)
-    behavior = [f"task={task}", f"data={demonstrations}", "num_demonstrations=5", "eval_episodes=1", f"seed={seed}"]
-    policy = run_once(folder / "behavior", ["clone", *behavior, *REAL_WORLD])
-    return run_once(folder / "mixed", [*common, f"policies=[{policy}]", "rollouts_per_policy=40"])
-
-
 def real_success(policy: Path, task: str) -> float:
     """Return the success rate of a policy in the real world."""
     env = EnvConfig(robot=ROBOT, randomize=RANDOMIZATION, views=())
@@ -55,7 +46,7 @@ def measure(folder: Path, task: str, seed: int) -> dict[str, float]:
     if path.exists():
         stored: dict[str, float] = json.loads(path.read_text())
         return stored
-    data = record(folder, task, seed)
+    data = record_mixed(folder, task, seed, REAL_WORLD)
     cloned = ["clone", f"task={task}", f"data={data}", "num_demonstrations=10", f"seed={seed}", *REAL_WORLD]
     policy = run_once(folder / "clone", cloned)
     rates = {"clone": real_success(policy / "policy", task)}

@@ -14,21 +14,22 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tiny_vlm
 from cli_process import run_once
+from record_mixed import record_mixed
 
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.results_page import describe_machine
-from embodied_rm.labels.comparisons import ClipComparison, draw_clip_pairs, read_comparisons
+from embodied_rm.labels.comparisons import draw_clip_pairs, read_comparisons
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
 from embodied_rm.models.judges.local import chat_messages
+from embodied_rm.score.compare_clips import CompareFn
 from embodied_rm.score.ranked_factors import PROGRESS_ALONE, RecordedFacts, ranked_comparer
 from embodied_rm.types import Episode
 
@@ -37,7 +38,7 @@ RESULTS_PAGE = Path("docs/results/vlm_preferences.md")
 SEEDS = (1, 2, 3)  # of recordings and policies, as in `bench offline`
 NUM_STEPS, BATCH_SIZE = 2000, 8  # of the training of the judge
 NUM_PAIRS = 1000  # pairs that it compares per seed
-ENV_ARGS = (f"tasks=[{TASK}]", f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}")
+VIEW_ARGS = (f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}")
 REWARD_ARGS = ("rule=raw", "success_reward=0", "rank_progress=true")
 
 
@@ -53,40 +54,36 @@ class QueryRecorder:
         return [Answer(text="A") for _ in queries]
 
 
-def draw_conversation(episodes: Sequence[Episode], rng: np.random.Generator) -> tiny_vlm.Conversation:
-    """Return the question about a random pair of clips, and the letter of the one with more recorded progress."""
-    by_name = {episode.name: episode for episode in episodes}
-    goals = {episode.name: goal_of(episode) for episode in episodes}
-    (pair,) = draw_clip_pairs(goals, 1, CLIP_SHARE, int(rng.integers(2**31)))
-    clips = [
-        {VIEW: by_name[clip.episode].views[VIEW][clip.frames(len(by_name[clip.episode]))]}
-        for clip in (pair.first, pair.second)
-    ]
-    recorder = QueryRecorder()
-    VlmClipJudge(recorder).compare([(clips[0], clips[1])], [by_name[pair.first.episode].instruction])
-    letter = {"first": "A", "second": "B", "neither": "C"}[true_answers(episodes, [pair])[0]]
-    return chat_messages(recorder.queries[0]), letter
+class ConversationDrawer:
+    """Draws questions about pairs of clips of episodes, with the letter of the clip with more recorded progress."""
+
+    def __init__(self, episodes: Sequence[Episode]) -> None:
+        self._episodes = {episode.name: episode for episode in episodes}
+        self._goals = {episode.name: goal_of(episode) for episode in episodes}
+        self._compare = progress_comparer(episodes)
+
+    def __call__(self, rng: np.random.Generator) -> tiny_vlm.Conversation:
+        (pair,) = draw_clip_pairs(self._goals, 1, CLIP_SHARE, int(rng.integers(2**31)))
+        first, second = (self._episodes[clip.episode] for clip in (pair.first, pair.second))
+        clips = [
+            {VIEW: episode.views[VIEW][clip.frames(len(episode))]}
+            for episode, clip in ((first, pair.first), (second, pair.second))
+        ]
+        recorder = QueryRecorder()
+        VlmClipJudge(recorder).compare([(clips[0], clips[1])], [first.instruction])
+        letter = {"first": "A", "second": "B", "neither": "C"}[self._compare([pair])[0]]
+        return chat_messages(recorder.queries[0]), letter
 
 
-def true_answers(episodes: Sequence[Episode], pairs: Sequence[ClipComparison]) -> list[str]:
-    """Return the answers by the recorded progress."""
+def progress_comparer(episodes: Sequence[Episode]) -> CompareFn:
+    """Return the function that compares pairs of clips by the recorded progress."""
     recorded = {episode.name: RecordedFacts(length=len(episode), progress=episode.progress) for episode in episodes}
-    return list(ranked_comparer(recorded, PROGRESS_ALONE, 0.0, 0)(pairs))
-
-
-def record(folder: Path, seed: int) -> Path:
-    """Record demonstrations, half of them failures, and noisy rollouts of a policy of five of them."""
-    common = ["collect", *ENV_ARGS, "num_successes=10", "num_failures=10", "action_noise=0.1", f"seed={seed}"]
-    demonstrations = run_once(folder / "demonstrations", [*common, "speed_range=[1.0,1.0]"])
-    clone_args = [f"task={TASK}", f"data={demonstrations}", "num_demonstrations=5", "eval_episodes=1", f"seed={seed}"]
-    behavior = run_once(folder / "behavior", ["clone", *clone_args])
-    rollouts = [f"policies=[{behavior}]", "rollouts_per_policy=40"]
-    return run_once(folder / "mixed", [*common, "speed_range=[1.0,1.0]", *rollouts])
+    return ranked_comparer(recorded, PROGRESS_ALONE, 0.0, 0)
 
 
 def measure(folder: Path, judge: Path, seed: int) -> dict[str, Any]:
     """Compare, train and learn on the recordings of a seed; return the counts and success rates."""
-    data = record(folder, seed)
+    data = record_mixed(folder, TASK, seed, VIEW_ARGS)
     asked = ["judge=question", f"judge.folder={judge}", "judge.batch_size=16"]
     compared = [f"data={data}", f"num_pairs={NUM_PAIRS}", f"clip_share={CLIP_SHARE}", f"seed={seed}"]
     pairs = run_once(folder / "prefer", ["prefer", *compared, *asked])
@@ -100,7 +97,7 @@ def measure(folder: Path, judge: Path, seed: int) -> dict[str, Any]:
     episodes = list(open_dataset(data / "dataset"))
     answers = read_comparisons(pairs)
     decided = [comparison for comparison in answers if comparison.is_decided]
-    truth = true_answers(episodes, decided)
+    truth = progress_comparer(episodes)(decided)
     return {
         "counts": Counter(comparison.answer for comparison in answers),
         "right": float(np.mean([c.answer == t for c, t in zip(decided, truth, strict=True)])),
@@ -150,9 +147,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     out: Path = arguments.out
     counts = ["num_successes=60", "num_failures=60", "seed=0"]
-    train_data = run_once(out / "train", ["collect", *ENV_ARGS, *counts])
+    train_data = run_once(out / "train", ["collect", f"tasks=[{TASK}]", *VIEW_ARGS, *counts])
     episodes = list(open_dataset(train_data / "dataset"))
-    judge = tiny_vlm.train_small_judge(out / "judge", partial(draw_conversation, episodes), arguments.steps, BATCH_SIZE)
+    judge = tiny_vlm.train_small_judge(out / "judge", ConversationDrawer(episodes), arguments.steps, BATCH_SIZE)
     results = [measure(out / f"seed_{seed}", judge, seed) for seed in SEEDS]
     RESULTS_PAGE.write_text(results_page(results))
     logging.info(RESULTS_PAGE.read_text())

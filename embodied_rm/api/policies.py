@@ -12,7 +12,6 @@ from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.client.instructions import resolve_instructions
-from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
@@ -110,10 +109,7 @@ def refine(
         if teach is not None:
             teacher = open_teacher(teach, spec, refine_config, run, reporter)
             options, model = replace(options, teacher=teacher), teacher.net
-            recorded_envs, stride = teacher.config.num_envs, teacher.config.frame_stride
-            rewarded_envs = RecordEpisodes(
-                rewarded_envs, teacher.submit, num_recorded=recorded_envs, frame_stride=stride
-            )
+            rewarded_envs = teacher.record(rewarded_envs)
         result = refine_policy(
             rewarded_envs,
             copy.deepcopy(policy),
@@ -136,8 +132,7 @@ def open_teacher(
     """Return the teacher of the reward model, in a folder of the run. Raises `UserError` if it cannot be taught."""
     if not isinstance(spec.model, ProgressRewardModel):
         raise UserError(f"teach= trains a model of embodied_rm.train, and this one is a {type(spec.model).__name__}")
-    if config.algorithm != "ppo":
-        raise UserError(f"teach= changes rewards, and algorithm={config.algorithm} learns from old ones: use ppo")
+    TeachConfig.check_algorithm(config.algorithm)
     own_data = list(teach.get("data", ()))
     teach_config = build_config(TeachConfig, {name: value for name, value in teach.items() if name != "data"})
     if not teach_config.every:

@@ -68,10 +68,9 @@ def value_choices(key: str) -> Sequence[str]:
     """Return the values of a key that takes one of few names, or a list of them; empty for any other key."""
     match key.rpartition(".")[-1]:
         case "rule" | "rules":
-            from embodied_rm.rewards import episodic_rules, rules
+            from embodied_rm.rewards.rules import RULES
 
-            assert episodic_rules  # its import registers the rules of whole episodes
-            return sorted(rules.RULES)
+            return sorted(RULES)
         case "fusion":
             from embodied_rm.models.potential_fusion import FUSION_KINDS
 

@@ -15,9 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
-from embodied_rm.cli import config_errors
-from embodied_rm.cli.early_checks import check_values
-from embodied_rm.config_files import command_display_name, command_names, config_groups, group_choices, group_folder
+from embodied_rm.cli import config_errors, early_checks
+from embodied_rm.config_files import command_names, config_groups, group_choices, group_folder
 from embodied_rm.config_schema import build_config, mutable_schema, open_configs
 from embodied_rm.errors import UserError
 
@@ -98,12 +97,24 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
     for override in overrides:
         if override.key_or_group in groups:
             config_errors.check_group_choice(override, group_choices(group_folder(groups[str(override.key_or_group)])))
-    known = compose_untyped(command, [_qualify_group(o, groups) for o in overrides if o.key_or_group in groups])
+    known = _compose_groups(command, overrides, groups)
     for override in overrides:
         if override.key_or_group not in groups:
             config_errors.check_key(command, override, known)
     parser = OverridesParser.create()
     return [parser.parse_override(_force_add(_qualify_group(override, groups), known)) for override in overrides]
+
+
+def check_values(command: str, overrides: Sequence[Override]) -> None:
+    """Raise `UserError` for a mistake in a value that the YAML files show; call it after `check_keys`."""
+    groups = config_groups(command)
+    values = {o.get_key_element(): o.value() for o in overrides if o.key_or_group not in groups}
+    early_checks.check_values(command, _compose_groups(command, overrides, groups), values)
+
+
+def _compose_groups(command: str, overrides: Sequence[Override], groups: Mapping[str, str]) -> DictConfig:
+    """Compose the config with the chosen groups and without the other overrides, untyped."""
+    return compose_untyped(command, [_qualify_group(o, groups) for o in overrides if o.key_or_group in groups])
 
 
 def _force_add(line: str, known: DictConfig) -> str:
@@ -122,25 +133,13 @@ def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
     return _compose(command, overrides, schema={})
 
 
-def check_untyped(command: str, overrides: Sequence[str]) -> None:
-    """Check the values that the YAML files show; a composition that fails is explained by the typed one."""
-    try:
-        composed = compose_untyped(command, overrides)
-    except HydraException:
-        return
-    check_values(command, compose_untyped(command), composed)
-
-
 def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`."""
     try:
         config = _compose(command, overrides, mutable_schema(schema))
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, throw_on_missing=True))
     except MissingMandatoryValue as error:
-        key = error.full_key
-        raise UserError(
-            f"{key} is required: embodied-rm {command_display_name(command)} {key}=...; see --help"
-        ) from None
+        raise UserError(config_errors.missing_key_message(command, str(error.full_key))) from None
     except HydraException as error:
         raise UserError(config_errors.explain_error(error, overrides, schema)) from None
     return build_config(schema, values)

@@ -23,6 +23,11 @@ def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0]
 
 
+def missing_key_message(command: str, key: str) -> str:
+    """Return the message for a required key without a value."""
+    return f"{key} is required: embodied-rm {command_display_name(command)} {key}=...; see --help"
+
+
 def check_group_choice(override: Override, available: Sequence[str]) -> None:
     """Raise `UserError` for a group choice that does not exist."""
     if str(override.value()) not in available:

@@ -128,8 +128,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     words = compose.name_data_path(name, [word for word in arguments if word not in flags])
     options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
-    for run in runs:
-        compose.check_untyped(name, run)
+    compose.check_values(name, overrides)
     command = load_command(name)
     if not command.distributed and rank_and_world_size()[1] > 1:
         raise UserError(f"embodied-rm {command_display_name(name)} runs in one process: start it without torchrun")

@@ -16,6 +16,11 @@ def resolve_dataset(folder: Path) -> Path:
     if is_hub_path(folder):
         return download_dataset(folder)
     if not folder.exists():
-        hint = f"; a dataset of the Hugging Face Hub is hub:{folder}" if len(folder.parts) == 2 else ""
-        raise UserError(f"the dataset folder {folder} does not exist{hint}")
+        raise UserError(f"the dataset folder {folder} does not exist{hub_hint(folder)}")
     return folder / DATASET_DIR if (folder / DATASET_DIR / "meta").is_dir() else folder
+
+
+def hub_hint(folder: Path, prefix: str = "") -> str:
+    """Return how a path would be a dataset of the hub, after `prefix`, for the message that it does not exist."""
+    is_name = len(folder.parts) == 2 and not str(folder).startswith((".", "/"))
+    return f"; a dataset of the Hugging Face Hub is {prefix}hub:{folder}" if is_name else ""

@@ -7,6 +7,7 @@ import numpy as np
 from embodied_rm.evaluate.progress_metrics import Metrics, nanmean
 from embodied_rm.labels.labeled_episode import LabeledEpisode
 from embodied_rm.metrics import (
+    best_threshold,
     conformal_scale,
     coverage,
     expected_calibration_error,
@@ -39,6 +40,15 @@ def prediction_table(
         **uncertainty_table(predictions, labels, scale),
         "ood_rate": ood_rate(predictions),
     }
+
+
+def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
+    """Return the success probability that best separates done frames from the others, see `best_threshold`.
+
+    The frames are the scored ones of which it is known. None: the episodes show only one kind.
+    """
+    threshold = best_threshold(*success_pairs(predictions, labels))
+    return None if np.isnan(threshold) else threshold
 
 
 def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], threshold: float) -> Metrics:

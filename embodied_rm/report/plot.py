@@ -37,8 +37,7 @@ def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     speed_axes.legend(frameon=False)
-    with atomic_file(path) as partial:
-        figure.savefig(partial, format="png")
+    save_figure(figure, path)
 
 
 ConfidenceBand = tuple[Sequence[float], Sequence[float], Sequence[float]]  # mean, lower and upper bound
@@ -63,5 +62,10 @@ def plot_learning_curves(path: Path, tasks: Mapping[str, Mapping[str, Confidence
         axes.set_axis_off()
     all_axes[0].set_ylabel("success")
     all_axes[0].legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a png that is whole or not there."""
     with atomic_file(path) as partial:
         figure.savefig(partial, format="png")

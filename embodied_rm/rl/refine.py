@@ -126,7 +126,8 @@ def refine(
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
-    full_episodes_from = rollouts_until_full_episodes(getattr(env, "max_episode_steps", 1), config.rollout_steps)
+    first_rollouts = rollouts_until_full_episodes(getattr(env, "max_episode_steps", 1), config.rollout_steps)
+    full_episodes_from = first_rollouts
     reporter.table("refine", summarize_setup(env, learner, model, config))
     reward_env.check_rule_inputs(config.rollout_steps)
     cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
@@ -150,18 +151,12 @@ def refine(
                 observation, _ = reward_env.reset(seed=stream_seed(config.seed, iteration))
                 rollout_rewards.end_episodes()
                 reward_env.pop_stats()
-                full_episodes_from = iteration + rollouts_until_full_episodes(
-                    getattr(env, "max_episode_steps", 1), config.rollout_steps
-                )
+                full_episodes_from = iteration + first_rollouts
             heuristic = make_heuristic(reward_env.rule, config, rows)
             iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
             observation, row = run_iteration(*iteration_args)
-            start_time = time.perf_counter()
             row |= {"has_full_episodes": iteration >= full_episodes_from}
-            row |= eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist))
-            row |= crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, model, dist))
-            rows.append(row)
-            rows[-1]["seconds"]["evaluate"] = time.perf_counter() - start_time
+            rows.append(evaluate_iteration(row, policy, model, options))
             rows[-1]["alarm"] = detect_reward_hacking(rows)
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
             reporter.log(format_row(rows[-1]))
@@ -201,6 +196,15 @@ def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> 
     Only episodes that end early can have ended in them, so their rates are not those of the policy.
     """
     return -(-max_episode_steps // rollout_steps) - 1
+
+
+def evaluate_iteration(row: LogRow, policy: GaussianPolicy, model: RewardModel, options: RefineOptions) -> LogRow:
+    """Return the row of an iteration with its evaluation, its verification and their time."""
+    start_time, dist = time.perf_counter(), options.dist
+    row |= eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist))
+    row |= crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, row["iteration"], model, dist))
+    row["seconds"]["evaluate"] = time.perf_counter() - start_time
+    return row
 
 
 def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist: DistContext) -> EvalResult | None:

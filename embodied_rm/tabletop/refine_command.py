@@ -67,8 +67,7 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
             raise UserError(f"{key} trains a checkpoint of this package: leave judge= and demonstration= out")
         if self.reward.uses_simulator_only:
             raise UserError(f"{key} trains the reward model, and reward.rule={self.reward.rule} uses none")
-        if self.algorithm != "ppo":
-            raise UserError(f"{key} changes rewards, and algorithm={self.algorithm} learns from old ones: use ppo")
+        self.teach.check_algorithm(self.algorithm)
 
 
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:

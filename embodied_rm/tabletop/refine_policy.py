@@ -178,8 +178,7 @@ def refine_task(
     teacher = None
     if config.teach.every:
         teacher = open_teacher(config, inputs.model, run, reporter)
-        count, stride = config.teach.num_envs, config.teach.frame_stride
-        envs = RecordEpisodes(envs, teacher.submit, num_recorded=count, frame_stride=stride)
+        envs = teacher.record(envs)
     options = RefineOptions(
         teacher=teacher,
         evaluate_iteration=evaluate_iteration,

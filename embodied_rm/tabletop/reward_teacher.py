@@ -14,7 +14,7 @@ from embodied_rm.models.scoring import episode_views, score_video
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.refine_command import RefineCommand
-from embodied_rm.training.teaching import TEACH_DIR, LabelFn, Teacher
+from embodied_rm.training.teaching import TEACH_DIR, LabelFn, Teacher, keep_labels
 from embodied_rm.types import Episode
 
 
@@ -33,11 +33,6 @@ def open_teacher(config: RefineCommand, model: DescribedRewardModel, run: RunFol
         own_data = list(reporter.track(reader, f"read {config.teach.data}", total=len(source)))
     folder = run.path / TEACH_DIR
     return Teacher(model, config.teach, folder, reporter, own_data=own_data, label=label, seed=config.seed)
-
-
-def keep_labels(episode: Episode) -> Episode:
-    """Return the episode with the simulator's progress and outcome, which were recorded."""
-    return episode
 
 
 def judge_labels(judge: RewardModel) -> LabelFn:

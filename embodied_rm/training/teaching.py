@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from gymnasium.vector import VectorEnv
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.evaluate.success_metrics import success_pairs
+from embodied_rm.evaluate.success_metrics import fit_success_threshold
 from embodied_rm.labels.labeled_episode import label_ground_truth
-from embodied_rm.metrics import best_threshold
 from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
@@ -68,6 +68,17 @@ class TeachConfig:
         if not self.learning_rate > 0:
             raise UserError(f"teach.learning_rate must be > 0, got {self.learning_rate}")
 
+    @staticmethod
+    def check_algorithm(algorithm: str) -> None:
+        """Raise `UserError` if an algorithm learns from rewards of a model that has changed since."""
+        if algorithm != "ppo":
+            raise UserError(f"teach= changes rewards, and algorithm={algorithm} learns from old ones: use ppo")
+
+
+def keep_labels(episode: Episode) -> Episode:
+    """Return the episode with the progress and outcome that were recorded."""
+    return episode
+
 
 class Teacher:
     """Collects episodes of the learner, and teaches them to the reward model, round by round.
@@ -84,7 +95,7 @@ class Teacher:
         reporter: Reporter,
         *,
         own_data: Sequence[Episode] = (),
-        label: LabelFn = lambda episode: episode,
+        label: LabelFn = keep_labels,
         seed: int = 0,
     ) -> None:
         """
@@ -102,6 +113,11 @@ class Teacher:
         self._folder, self._reporter, self._own_data = folder, reporter, own_data
         self._label, self._seed = label, seed
         self._recorded: list[Episode] = []
+
+    def record(self, envs: VectorEnv) -> VectorEnv:
+        """Return the environments, of which some are recorded for the next round."""
+        count, stride = self.config.num_envs, self.config.frame_stride
+        return RecordEpisodes(envs, self.submit, num_recorded=count, frame_stride=stride)
 
     def submit(self, episode: Episode) -> None:
         """Take an episode of the learner."""
@@ -139,7 +155,7 @@ class Teacher:
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
         if summary["best_step"]:
-            threshold = fit_threshold(net, held_out)
+            threshold = fit_success_threshold(score_episodes(net, held_out), label_ground_truth(held_out))
             self.net = net.with_calibration(None, None, None, threshold)
             facts["success_threshold"] = threshold
         else:
@@ -197,9 +213,3 @@ def find_problem(attempts: Sequence[Episode], held_out: Sequence[Episode]) -> st
     if not any(label.outcome or label.is_progress_known for label in label_ground_truth(held_out)):
         return "no held-out episode is a success or has known progress: give successes as teach.data"
     return None
-
-
-def fit_threshold(net: ProgressNet, episodes: Sequence[Episode]) -> float | None:
-    """Return the success probability that best separates done frames from others; None if there is one kind only."""
-    threshold = best_threshold(*success_pairs(score_episodes(net, episodes), label_ground_truth(episodes)))
-    return None if np.isnan(threshold) else threshold

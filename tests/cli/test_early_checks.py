@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from embodied_rm.cli import compose
+from embodied_rm import hub_checkpoint
+from embodied_rm.cli import compose, early_checks
 from embodied_rm.cli.config_errors import field_type, leaf_keys
 from embodied_rm.cli.main import load_command, main
 from embodied_rm.config_files import command_names
+from embodied_rm.data import hub
+from embodied_rm.paths import BUNDLED_NAMES
 
 REPORT_IMPORTS = """
 import sys
@@ -60,6 +63,12 @@ def test_names_that_are_no_folders_are_accepted(tmp_path: Path, capsys: pytest.C
     ):
         assert main(words) == 2
         assert "frame_stride must be a whole number, got x" in capsys.readouterr().err
+
+
+def test_names_and_prefixes_are_those_of_the_readers() -> None:
+    """They are written again, since the modules that read checkpoints import torch."""
+    assert early_checks.NAMES_WITHOUT_FOLDER == BUNDLED_NAMES
+    assert set(early_checks.REMOTE_PREFIXES) == {hub.HUB_PREFIX, hub_checkpoint.HUB_PREFIX}
 
 
 def accepts_text(hint: object) -> bool:

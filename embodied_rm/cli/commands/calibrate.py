@@ -9,10 +9,11 @@ import torch
 
 from embodied_rm.command import Command
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.evaluate import errors_and_uncertainties, ground_truths, success_pairs, uncertainty_table
+from embodied_rm.evaluate import errors_and_uncertainties, ground_truths, uncertainty_table
+from embodied_rm.evaluate.success_metrics import fit_success_threshold
 from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data, require_progress_net
 from embodied_rm.labels.labeled_episode import LabeledEpisode
-from embodied_rm.metrics import best_threshold, conformal_scale, split_halves
+from embodied_rm.metrics import conformal_scale, split_halves
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.ood import MIN_SAMPLES, EmbeddingDistribution
@@ -98,15 +99,6 @@ def fit_interval(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEp
     """
     coverage = uncertainty_table(predictions, labels)["interval_coverage"]
     return None if np.isnan(coverage) else (conformal_scale(*errors_and_uncertainties(predictions, labels)), coverage)
-
-
-def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
-    """Return the success probability that best separates done frames from the others, see `best_threshold`.
-
-    The frames are the scored ones of which it is known. None: the episodes show only one kind.
-    """
-    threshold = best_threshold(*success_pairs(predictions, labels))
-    return None if np.isnan(threshold) else threshold
 
 
 COMMAND = Command(schema=CalibrateConfig, main=main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -90,10 +91,8 @@ class VideoWriter:
 
     def abandon(self) -> None:
         """Release the encoder and delete the file."""
-        try:
-            self._container.close()  # writes an index, which may fail for the reason that the recording ends
-        except OSError:
-            assert self._partial.name.endswith(".partial")  # it is deleted, whatever its state
+        with suppress(OSError):  # it writes an index, which may fail for the reason that the recording ends
+            self._container.close()
         self._partial.unlink(missing_ok=True)  # missing before the encoder has output its first frame
 
     def __enter__(self) -> VideoWriter:

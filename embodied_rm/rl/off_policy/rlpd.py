@@ -228,10 +228,8 @@ class RLPD:
     def _step_gap(self, gap: DynamicsGap, batch: OfflineTransitions) -> None:
         """Step the classifiers of the dynamics."""
         self.gap_optimizer.gradient.zero_()
-        recorded, own = torch.arange(len(batch)).split(
-            [self._recorded_per_batch, len(batch) - self._recorded_per_batch]
-        )
-        loss = gap.loss(batch.take(recorded), batch.take(own), self.generator)
+        rows, count = torch.arange(len(batch)), self._recorded_per_batch
+        loss = gap.loss(batch.take(rows[:count]), batch.take(rows[count:]), self.generator)
         loss.backward()
         self._step(self.gap_optimizer, loss, "classifiers of the dynamics")
 
