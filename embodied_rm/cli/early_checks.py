@@ -28,7 +28,8 @@ PATH_KEYS = (
 """Last parts of keys that name a file or folder that must exist."""
 COMMANDS_WITHOUT_PATHS = ("build_checkpoint", "demo", "play")
 """Commands whose keys of these names are paths in their own run folder, or names of policies."""
-NAMES_WITHOUT_FOLDER = ("tabletop", "long", "real")  # bundled models
+NAMES_WITHOUT_FOLDER = ("tabletop", "long", "real", "demonstrations")
+"""The bundled models, and the demonstrations that `compare` records itself."""
 REMOTE_PREFIXES = ("hf:", "hub:")
 
 

@@ -161,11 +161,11 @@ def test_invalid_distributed_settings_raise() -> None:
     actor, columns = GaussianPolicy(PolicySpec(obs_dim=3, action_dim=2)), torch.zeros(5, 4)
     pairs = DemoPairs(observation=columns, action=columns, weight=torch.ones(5))
     with pytest.raises(UserError, match=r"start_pool_size=.* works in one process only"):
-        validate_config(RefineConfig(start_pool_size=4), actor, None, DistContext(world_size=2))
+        validate_config(RefineConfig(start_pool_size=4), actor, None, DistContext(world_size=2), teaches=False)
     with pytest.raises(UserError, match="needs demonstrations, and there are none"):
-        validate_config(RefineConfig(imitation_coef=0.1), actor, None, SINGLE_PROCESS)
+        validate_config(RefineConfig(imitation_coef=0.1), actor, None, SINGLE_PROCESS, teaches=False)
     with pytest.raises(UserError, match="observations of size 4 and actions of size 4, the policy 3 and 2"):
-        validate_config(RefineConfig(imitation_coef=0.1), actor, pairs, SINGLE_PROCESS)
+        validate_config(RefineConfig(imitation_coef=0.1), actor, pairs, SINGLE_PROCESS, teaches=False)
     with pytest.raises(UserError, match="3 transitions cannot be shared by 4 processes"):
         DistContext(world_size=4).num_minibatches(16, 3)
     assert DistContext(world_size=4).num_minibatches(16, 9) == 2 and SINGLE_PROCESS.num_minibatches(16, 9) == 9
