@@ -50,7 +50,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n logical --dist worksteal
+	$(BIN)/pytest -n logical --dist worksteal --durations=40
 
 test-torchrl: .venv-torchrl/installed  ## the integration of torchrl, in a virtual environment of its own (two gigabytes)
 	$(TEST_INTEGRATION)

@@ -28,8 +28,8 @@ PATH_KEYS = (
 """Last parts of keys that name a file or folder that must exist."""
 COMMANDS_WITHOUT_PATHS = ("build_checkpoint", "demo", "play")
 """Commands whose keys of these names are paths in their own run folder, or names of policies."""
-NAMES_WITHOUT_FOLDER = ("tabletop", "long", "real", "demonstrations")
-"""The bundled models, and the demonstrations that `compare` records itself."""
+NAMES_WITHOUT_FOLDER = ("tabletop", "long", "real")  # bundled models
+RECORDED_BY_COMMAND = "demonstrations"  # data that `compare` records itself
 REMOTE_PREFIXES = ("hf:", "hub:")
 
 
@@ -56,7 +56,7 @@ def check_values(command: str, known: DictConfig, values: Mapping[str, object]) 
 
 def check_exists(key: str, name: str) -> None:
     """Raise `UserError` if a file or folder does not exist."""
-    if name.startswith(REMOTE_PREFIXES) or name in NAMES_WITHOUT_FOLDER or Path(name).exists():
+    if name.startswith(REMOTE_PREFIXES) or name in (*NAMES_WITHOUT_FOLDER, RECORDED_BY_COMMAND) or Path(name).exists():
         return
     hint = hub_hint(Path(name), f"{key}=") if key.endswith("data") else ""
     raise UserError(f"{key}={name} does not exist{hint}")

@@ -10,10 +10,11 @@ import pytest
 from embodied_rm.cli.main import main
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.comparison import CellResult
-from embodied_rm.experiments.online_benchmark import METHODS, BenchOnlineConfig
+from embodied_rm.experiments.mixed_recordings import MethodCell
+from embodied_rm.experiments.online_benchmark import METHODS, BenchOnlineConfig, refine_config
 from embodied_rm.experiments.online_page import largest_drop, markdown_section, summary
 
-SMALL = ["num_seeds=1", "num_demonstrations=2", "num_rollouts=2", "num_envs=2", "iterations=3", "rlpd_iterations=3"]
+SMALL = ["num_seeds=1", "num_demonstrations=2", "num_rollouts=2", "num_envs=2", "iterations=3", "eval_episodes=2"]
 
 
 def cell(method: str, curve: tuple[float, ...], start: float = 0.5, task: str = "lift_cube") -> CellResult:
@@ -35,14 +36,24 @@ def cell(method: str, curve: tuple[float, ...], start: float = 0.5, task: str = 
 
 
 def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "online.md"
-    args = ["bench", "online", "tasks=[press_button]", *SMALL, "eval_episodes=2", f"results_page={page}"]
+    page, methods = tmp_path / "online.md", ["clone", "dpo"]
+    args = ["bench", "online", "tasks=[press_button]", f"methods=[{','.join(methods)}]", *SMALL, f"results_page={page}"]
     assert main([*args, f"out={tmp_path / 'run'}"]) == 0
     cells = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["cells"]
-    assert [entry["rule"] for entry in cells] == list(METHODS)
-    assert all(f"`{method}`" in page.read_text() for method in METHODS)
+    assert [entry["rule"] for entry in cells] == methods
+    assert all(f"`{method}`" in page.read_text() for method in methods)
     assert main([*args, f"out={tmp_path / 'again'}"]) == 0
     assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_refined_on_the_success_of_the_simulator_alone(method: str, tmp_path: Path) -> None:
+    cell, config = MethodCell(seed=1, task="press_button", method=method), BenchOnlineConfig()
+    refine = refine_config(cell, config, tmp_path / "data", tmp_path / "policy")
+    assert (refine.reward.rule, refine.reward.success_source) == ("sparse", "simulator")
+    assert refine.algorithm == (method if method in {"hnpg", "rlpd"} else "ppo")
+    assert (refine.recorded_data is not None) == (refine.algorithm != "ppo")
+    assert refine.iterations == (config.rlpd_iterations if method == "rlpd" else config.iterations)
 
 
 def test_drops_are_counted_from_the_start() -> None:

@@ -102,6 +102,40 @@ def test_critics_learn_the_value_of_a_chain() -> None:
     assert torch.allclose(values, torch.tensor([0.405, 0.45, 0.5]), atol=0.03)
 
 
+def test_the_value_of_a_late_success_reaches_the_start() -> None:
+    """The minimum over all Q-functions, taken anew at each of 20 steps, leaves nothing of it."""
+    length, gamma = 20, 0.98
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.arange(5 * length)
+    position = torch.stack([rows % length / length, torch.zeros(len(rows))], 1)
+    recorded = OfflineTransitions(
+        observation=position + 0.02 * torch.randn(len(rows), 2, generator=generator),
+        action=0.3 * torch.randn(len(rows), 2, generator=generator),
+        reward=(rows % length == length - 1).float(),
+        next_observation=position + torch.tensor([1 / length, 0.0]),
+        terminated=rows % length == length - 1,
+        potential=torch.zeros(len(rows)),
+        episode_index=rows // length,
+    )
+    sizes = {"batch_size": 64, "critic_hidden_sizes": (64, 64), "learning_rate": 1e-3, "target_update_rate": 0.02}
+    values = {}
+    for num_target_critics in (1, 6):
+        config = RLPDConfig(
+            recorded_share=1.0,
+            num_target_critics=num_target_critics,
+            updates_per_step=100.0,
+            pretraining_updates=0,
+            **sizes,
+        )  # type: ignore[arg-type]
+        torch.manual_seed(0)
+        learner = RLPD(GaussianPolicy(replace(SPEC, obs_dim=2)), recorded, config, gamma, 0, (0, 1))
+        learner.update(make_rollout(), train_policy=False)
+        start = learner.policy.normalizer(torch.zeros(1, 2))
+        values[num_target_critics] = float(learner.critics(start, torch.zeros(1, 2)).mean().detach())
+    assert values[1] == pytest.approx(gamma ** (length - 1), abs=0.15)
+    assert values[6] < 0.2
+
+
 @pytest.mark.parametrize("rule", ["shaped", "dense", "sparse"])
 def test_returns_lie_in_the_range_of_values(rule: str) -> None:
     config = RewardConfig(rule=rule, progress_scale=0.7, success_reward=2.0, success_source="simulator")
