@@ -113,16 +113,13 @@ def refine(
         UserError: The environment does not meet the requirements, or a loss is not finite.
     """
     options = options or RefineOptions()
-    demonstrations, dist = options.demonstrations, options.dist
-    validate_config(config, policy, demonstrations, dist, teaches=options.teacher is not None)
+    dist = options.dist
+    validate_config(config, policy, options.demonstrations, dist, teaches=options.teacher is not None)
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.start_pool_size:
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
     observation, _ = reward_env.reset(seed=dist.env_seeds(stream_seed(config.seed, 0), env.num_envs))
-    if config.algorithm in USES_RECORDED:
-        learner: Learner = make_hybrid_learner(policy, config, reward_env, options.recorded)
-    else:
-        learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
+    learner = select_learner(policy, config, reward_env, options)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
@@ -133,9 +130,9 @@ def refine(
     cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
     if cloned_eval is not None:
         reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
-    if rows and options.teacher is not None:
-        model = replace_model(reward_env, options.teacher.model_at(len(rows) - 1))
     if rows:
+        if options.teacher is not None:
+            model = replace_model(reward_env, options.teacher.model_at(len(rows) - 1))
         seeds = dist.env_seeds(stream_seed(config.seed, len(rows)), env.num_envs)
         observation = reward_env.load_state_dict(env_state, seeds)
         if not has_env_state(env_state):
@@ -164,6 +161,15 @@ def refine(
         save_policy(run.path / POLICY_DIR, policy)
     refined_eval = evaluate_on_rank0(evaluate, policy, dist)
     return RefineResult(policy=policy, cloned_eval=cloned_eval, refined_eval=refined_eval, log_rows=tuple(rows))
+
+
+def select_learner(
+    policy: GaussianPolicy, config: RefineConfig, reward_env: RewardEnv, options: RefineOptions
+) -> Learner:
+    """Return the learner of the algorithm, with the data that it learns from."""
+    if config.algorithm in USES_RECORDED:
+        return make_hybrid_learner(policy, config, reward_env, options.recorded)
+    return make_learner(policy, config, reward_env.critic_obs_dim, options.demonstrations, options.dist)
 
 
 def validate_config(
