@@ -2,30 +2,26 @@
 
     sudo .venv/bin/python benchmarks/interruptions.py --repeats 20 --page docs/results/interruptions.md
 
-Each run writes to a small file system in memory, so that space can end at a random byte. A process that has imported
-everything is forked for each run. Finished cells are stored beside the page, and are not run again.
+Each run writes to a small file system in memory, so that space can end at a random byte. Finished cells are stored
+beside the page, and are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import random
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from cli_process import CLI_COMMAND, run_once
 from run_files import half_files, result_values
 
-from embodied_rm.cli.main import COMMAND_MODULES, main
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.report.markdown import markdown_table
@@ -93,58 +89,40 @@ class Run:
         command = ["mount", "-o", f"remount,{options}", str(self.folder)]
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
-    def start(self, *more: str) -> int:
-        """Start the command; return the number of its process."""
-        sys.stdout.flush()
-        if child := os.fork():
-            return child
-        os.setsid()
-        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        try:
-            code = main([*self.words, *more])
-            sys.stdout.flush()
-        except BaseException:
-            logging.exception("Traceback")
-            code = 1
-        os._exit(code)
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        """Start the command."""
+        with self.log.open("wb") as log:
+            return subprocess.Popen([*CLI_COMMAND, *self.words, *more], stdout=log, stderr=log, start_new_session=True)
 
     def finish(self, *more: str) -> tuple[int, float]:
         """Run the command to its end; return exit code and seconds."""
         start_s = time.monotonic()
-        code = wait(self.start(*more))
-        return code, time.monotonic() - start_s
-
-
-def wait(child: int) -> int:
-    """Return the exit code of a process; -9 if it was killed."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return self.start(*more).wait(), time.monotonic() - start_s
 
 
 def send(number: signal.Signals, run: Run, seconds: float, num_bytes: int) -> int:
     """Send a signal at a random moment."""
-    child = run.start()
+    process = run.start()
     time.sleep(random.uniform(0, seconds))
-    os.kill(child, number)
-    return wait(child)
+    process.send_signal(number)
+    return process.wait()
 
 
 def end_space(run: Run, seconds: float, num_bytes: int) -> int:
     """Let the space end at a random byte of the result."""
     run.remount(f"size={random.randrange(PAGE_BYTES, num_bytes)}")
-    code = wait(run.start())
+    code, _ = run.finish()
     run.remount(f"size={MAX_BYTES}")
     return code
 
 
 def make_read_only(run: Run, seconds: float, num_bytes: int) -> int:
     """Make the file system read-only at a random moment, or as soon as no file is open for writing."""
-    child, end_s = run.start(), time.monotonic() + random.uniform(0, seconds)
-    time.sleep(max(0, end_s - time.monotonic()))
-    while not run.remount("ro") and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    process = run.start()
+    time.sleep(random.uniform(0, seconds))
+    while not run.remount("ro") and process.poll() is None:
         time.sleep(0.001)
-    code = wait(child)
+    code = process.wait()
     run.remount("rw")
     return code
 
@@ -206,9 +184,7 @@ def run_cells(arguments: argparse.Namespace) -> None:
     results, root = open_results_cache(arguments.page), arguments.out.resolve()
     inputs = {name: str(root / "inputs" / name) for name in INPUTS}
     for name, words in INPUTS.items():
-        if not Path(inputs[name], "metrics.json").exists():
-            shutil.rmtree(inputs[name], ignore_errors=True)
-            assert main([*(word.format_map(inputs) for word in words), f"out={inputs[name]}"]) == 0
+        run_once(Path(inputs[name]), [format_word(word, inputs) for word in words])
     rows = []
     for command in arguments.commands or COMMANDS:
         words = tuple(format_word(word, inputs) for word in COMMANDS[command])
@@ -244,6 +220,4 @@ def parse_arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    for command_name in COMMANDS:
-        import_module(COMMAND_MODULES.get(command_name, f"embodied_rm.cli.commands.{command_name}"))
     run_cells(parse_arguments())
