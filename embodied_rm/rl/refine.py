@@ -12,6 +12,7 @@ from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.logs import open_logger
 from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.rl.best_weights import BestWeights, describe_restored
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
@@ -57,6 +58,7 @@ class RefineResult:
     cloned_eval: EvalResult | None  # None: nothing evaluated it
     refined_eval: EvalResult | None
     log_rows: tuple[LogRow, ...]  # one per iteration, as in `progress.jsonl`
+    restored_iteration: int | None = None  # iteration whose weights the policy has; None: those of the last update
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
@@ -64,6 +66,7 @@ class RefineResult:
         return {
             **{name: result.as_dict() for name, result in evals.items() if result is not None},
             "iterations": len(rows),
+            "restored_iteration": self.restored_iteration,
             **{name: sum(row[name] for row in rows) for name in ("episodes", "env_steps", "diverged_episodes")},
             "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
             "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
@@ -139,6 +142,7 @@ def refine(
             rollout_rewards.end_episodes()
             full_episodes_from += len(rows)
     reward_env.pop_stats()  # the time of the resets belongs to no iteration
+    best = BestWeights(run, writes=dist.rank == 0)
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
             if has_converged(rows, config, options.teacher):
@@ -151,16 +155,29 @@ def refine(
                 full_episodes_from = iteration + first_rollouts
             heuristic = make_heuristic(reward_env.rule, config, rows)
             iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
+            acted = {name: value.clone() for name, value in policy.state_dict().items()}
             observation, row = run_iteration(*iteration_args)
             row |= {"has_full_episodes": iteration >= full_episodes_from}
             rows.append(evaluate_iteration(row, policy, model, options))
             rows[-1]["alarm"] = detect_reward_hacking(rows)
+            if config.restore_best_weights:
+                best.keep(policy, acted, rows, first_comparable(rows, options.teacher))
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
             reporter.log(format_row(rows[-1]))
+    restored = None
+    if config.restore_best_weights:
+        restored = best.restore(policy, rows, first_comparable(rows, options.teacher))
+        reporter.log(describe_restored(restored))
     if dist.rank == 0:
         save_policy(run.path / POLICY_DIR, policy)
     refined_eval = evaluate_on_rank0(evaluate, policy, dist)
-    return RefineResult(policy=policy, cloned_eval=cloned_eval, refined_eval=refined_eval, log_rows=tuple(rows))
+    return RefineResult(
+        policy=policy,
+        cloned_eval=cloned_eval,
+        refined_eval=refined_eval,
+        log_rows=tuple(rows),
+        restored_iteration=restored,
+    )
 
 
 def select_learner(
@@ -279,11 +296,14 @@ def replace_model(env: RewardEnv, model: RewardModel) -> RewardModel:
     return model
 
 
+def first_comparable(rows: list[LogRow], teacher: ModelTeacher | None) -> int:
+    """Return the first iteration whose successes are those of the model that pays in the last one."""
+    return 0 if teacher is None or not rows else teacher.first_iteration(len(rows) - 1)
+
+
 def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None) -> bool:
     """Return whether the success rate stayed at `stop_success` after the warm-up, since the model changed last."""
-    start = config.critic_warmup_iterations
-    if teacher is not None and rows:
-        start = max(start, teacher.first_iteration(len(rows) - 1))
+    start = max(config.critic_warmup_iterations, first_comparable(rows, teacher))
     success_rates = [row["success"] for row in rows[start:] if row["has_full_episodes"]]
     recent = [rate for rate in success_rates[-config.stop_patience :] if rate is not None]
     return len(recent) == config.stop_patience and min(recent) >= config.stop_success

@@ -119,10 +119,10 @@ def test_the_value_of_a_late_success_reaches_the_start() -> None:
     )
     sizes = {"batch_size": 64, "critic_hidden_sizes": (64, 64), "learning_rate": 1e-3, "target_update_rate": 0.02}
     values = {}
-    for num_target_critics in (1, 6):
+    for num_min_critics in (1, 6):
         config = RLPDConfig(
             recorded_share=1.0,
-            num_target_critics=num_target_critics,
+            num_min_critics=num_min_critics,
             updates_per_step=100.0,
             pretraining_updates=0,
             **sizes,
@@ -131,7 +131,7 @@ def test_the_value_of_a_late_success_reaches_the_start() -> None:
         learner = RLPD(GaussianPolicy(replace(SPEC, obs_dim=2)), recorded, config, gamma, 0, (0, 1))
         learner.update(make_rollout(), train_policy=False)
         start = learner.policy.normalizer(torch.zeros(1, 2))
-        values[num_target_critics] = float(learner.critics(start, torch.zeros(1, 2)).mean().detach())
+        values[num_min_critics] = float(learner.critics(start, torch.zeros(1, 2)).mean().detach())
     assert values[1] == pytest.approx(gamma ** (length - 1), abs=0.15)
     assert values[6] < 0.2
 

@@ -34,11 +34,6 @@ SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
 NUM_EVAL_ENVS, NUM_EVAL_EPISODES = 32, 96
 PPO = {"num_envs": 32, "rollout_steps": 48, "iterations": 60}
-RLPD = {"num_envs": 5, "rollout_steps": 50, "iterations": 40}
-"""Sizes of a refinement. robosuite is slow, its episodes are long: a rollout of PPO had fifteen, and `door` lost its
-imitated policy with one of two seeds. `rlpd` takes a tenth of the steps; half of its batches are demonstrations."""
-ALGORITHM = {"so101": "ppo", "lift": "rlpd", "door": "rlpd"}
-
 
 Result = dict[str, Any]
 
@@ -70,13 +65,12 @@ def refine(name: str, folder: Path, seed: int) -> Result:
     """Clone a policy from some demonstrations, and refine it on the reward and success of the model of 20."""
     world = WORLDS[name]
     data = erm.open_dataset(folder / "demonstrations")
-    demonstrations = [data.episode(index) for index in range(NUM_DEMONSTRATIONS)]
-    policy = erm.clone(demonstrations[: NUM_CLONED[name]], seed=seed, log_std_init=LOG_STD_INIT[name])
+    demonstrations = [data.episode(index) for index in range(NUM_CLONED[name])]
+    policy = erm.clone(demonstrations, seed=seed, log_std_init=LOG_STD_INIT[name])
     model = erm.load_reward_model(folder / f"model_{NUM_DEMONSTRATIONS}")
-    run, is_off_policy = folder / f"seed_{seed}", ALGORITHM[name] == "rlpd"
-    sizes = RLPD if is_off_policy else PPO
+    run = folder / f"seed_{seed}"
     with (
-        open_vector_env(world, sizes["num_envs"]) as plain_envs,
+        open_vector_env(world, PPO["num_envs"]) as plain_envs,
         open_vector_env(world, NUM_EVAL_ENVS, ends_on_success=True) as eval_envs,
     ):
         envs = erm.LearnedReward(
@@ -96,11 +90,10 @@ def refine(name: str, folder: Path, seed: int) -> Result:
             final_eval_episodes=NUM_EVAL_EPISODES,
             folder=run,
             reporter=ConsoleReporter(),
-            algorithm=ALGORITHM[name],
-            recorded=demonstrations if is_off_policy else None,
-            iterations=sizes["iterations"],
-            rollout_steps=sizes["rollout_steps"],
+            iterations=PPO["iterations"],
+            rollout_steps=PPO["rollout_steps"],
             stop_success=STOP_SUCCESS,
+            restore_best_weights=True,
             seed=seed,
             ppo={"gamma": GAMMA},
         )
@@ -122,10 +115,8 @@ def settings_of(world: str, **values: Any) -> dict[str, Any]:
 
 def policy_settings(world: str, seed: int) -> dict[str, Any]:
     """Return what the result of a policy depends on."""
-    learner = {"algorithm": "rlpd", **RLPD} if ALGORITHM[world] == "rlpd" else {}
     return settings_of(
         world,
-        **learner,
         seed=seed,
         num_cloned=NUM_CLONED[world],
         log_std_init=LOG_STD_INIT[world],

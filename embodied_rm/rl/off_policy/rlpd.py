@@ -142,7 +142,7 @@ class RLPD:
             noise = torch.randn(batch.action.shape, generator=self.generator)
             noise = self.config.target_noise * noise.clamp(-MAX_TARGET_NOISE, MAX_TARGET_NOISE)
             next_action = (self.policy.mlp(next_obs).clamp(-1, 1) + noise).clamp(-1, 1)
-            drawn = torch.randperm(self.config.num_critics, generator=self.generator)[: self.config.num_target_critics]
+            drawn = torch.randperm(self.config.num_critics, generator=self.generator)[: self.config.num_min_critics]
             next_value = self.target_critics(next_obs, next_action)[drawn].amin(0)
             target = td_target(batch.reward, batch.terminated, next_value, self.gamma).clamp(*self.value_range)
         observation, action = normalizer(batch.observation), batch.action.clamp(-1, 1)

@@ -1,0 +1,100 @@
+"""Weights of the policy with the most successes, which a refinement returns if its last policy has clearly fewer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.metrics.statistics import wilson_interval
+from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy, save_policy
+from embodied_rm.rl.watch.log_rows import LogRow
+from embodied_rm.run_folder import RunFolder
+
+BEST_DIR = "best"
+WINDOW_ITERATIONS = 3
+
+
+class Window(NamedTuple):
+    """Successes of the training episodes of the `WINDOW_ITERATIONS` that end with `iteration`."""
+
+    iteration: int
+    successes: int
+    episodes: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the success rate."""
+        return wilson_interval(self.successes, self.episodes)
+
+
+def success_windows(rows: list[LogRow], first: int = 0) -> list[Window]:
+    """Return all windows of iterations from `first` on in which episodes could have any length."""
+    windows = []
+    for end in range(first + WINDOW_ITERATIONS, len(rows) + 1):
+        part = rows[end - WINDOW_ITERATIONS : end]
+        episodes = sum(row["episodes"] for row in part)
+        if episodes and all(row["has_full_episodes"] for row in part):
+            successes = sum(round(row["success"] * row["episodes"]) for row in part if row["episodes"])
+            windows.append(Window(end - 1, successes, episodes))
+    return windows
+
+
+def best_window(rows: list[LogRow], first: int = 0) -> Window | None:
+    """Return the first window with the largest lower bound of its success rate; None: there is no window."""
+    return max(success_windows(rows, first), key=lambda window: window.interval[0], default=None)
+
+
+def iteration_to_restore(rows: list[LogRow], first: int = 0) -> int | None:
+    """Return the last iteration of the best window, if its interval lies above that of the last window; else None."""
+    best = best_window(rows, first)
+    if best is None:
+        return None
+    last = success_windows(rows, first)[-1]
+    return best.iteration if best.interval[0] > last.interval[1] else None
+
+
+def describe_restored(iteration: int | None) -> str:
+    """Return a sentence on what was restored."""
+    if iteration is None:
+        return "the last policy is kept: no earlier one had clearly more successes"
+    return f"the policy of iteration {iteration} is restored: later ones have clearly fewer successes"
+
+
+class BestWeights:
+    """The weights of the policy that acted in the last iteration of the best window, in memory and in a folder."""
+
+    def __init__(self, run: RunFolder, *, writes: bool) -> None:
+        """Read the weights of an interrupted run. `writes`: whether this process writes the folder."""
+        self._folder, self._writes = run.path / BEST_DIR, writes
+        self._weights: dict[str, Tensor] | None = None
+        if (self._folder / MANIFEST_NAME).exists():
+            self._weights = load_policy(self._folder).state_dict()
+
+    def keep(self, policy: GaussianPolicy, acted: dict[str, Tensor], rows: list[LogRow], first: int = 0) -> None:
+        """Keep the weights that acted in the last iteration, if the best window ends with it.
+
+        Args:
+            policy: Gives the sizes.
+            acted: Weights that acted in the last iteration.
+            rows: Rows of all iterations so far.
+            first: First iteration whose successes can be compared.
+        """
+        best = best_window(rows, first)
+        if best is None or best.iteration != len(rows) - 1:
+            return
+        self._weights = acted
+        if self._writes:
+            latest = {name: value.clone() for name, value in policy.state_dict().items()}
+            policy.load_state_dict(acted)
+            save_policy(self._folder, policy)
+            policy.load_state_dict(latest)
+
+    def restore(self, policy: GaussianPolicy, rows: list[LogRow], first: int = 0) -> int | None:
+        """Give the policy its best weights, if it has clearly fewer successes; return their iteration, else None."""
+        iteration = iteration_to_restore(rows, first)
+        if iteration is not None:
+            assert self._weights is not None, "a window is kept when it is the best"
+            policy.load_state_dict(self._weights)
+        return iteration

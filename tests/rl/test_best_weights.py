@@ -1,0 +1,77 @@
+"""The weights that are restored: known windows, a policy that is lost, and an interrupted run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rl_envs import ImageModel, PointReachEnv
+from test_refine import CONFIG, SPEC, evaluate, weak_policy
+
+from embodied_rm.rl.best_weights import BestWeights, best_window, iteration_to_restore, success_windows
+from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.refine import RefineResult, refine
+from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.watch.log_rows import LogRow
+from embodied_rm.run_folder import NullReporter, RunFolder
+
+
+def make_rows(rates: list[float], episodes: int = 20, first_full: int = 0) -> list[LogRow]:
+    return [
+        {"success": rate if episodes else None, "episodes": episodes, "has_full_episodes": index >= first_full}
+        for index, rate in enumerate(rates)
+    ]
+
+
+def test_a_lost_policy_is_noticed_and_noise_is_not() -> None:
+    rising = [0.1, 0.2, 0.4, 0.5, 0.6, 0.6]
+    assert best_window(make_rows(rising)) == (5, 34, 60)
+    assert iteration_to_restore(make_rows(rising)) is None
+    assert iteration_to_restore(make_rows([*rising, 0.5, 0.4, 0.5])) is None, "within noise"
+    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0])) == 5
+    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0], episodes=1)) is None, "too few episodes to tell"
+
+
+def test_windows_need_full_episodes_and_the_same_model() -> None:
+    rows = make_rows([0.9, 0.9, 0.9, 0.1, 0.1, 0.1], first_full=2)
+    assert [window.iteration for window in success_windows(rows)] == [4, 5]
+    assert [window.iteration for window in success_windows(rows, first=3)] == [5]
+    assert success_windows(make_rows([0.5] * 4, episodes=0)) == []
+    assert best_window([]) is None and iteration_to_restore([]) is None
+
+
+def test_weights_of_the_best_iteration_come_back_after_an_interruption(tmp_path: Path) -> None:
+    run, policy, rows = RunFolder(tmp_path), GaussianPolicy(SPEC), []
+    rates, best = [0.2, 0.5, 0.8, 0.8, 0.8, 0.3, 0.1, 0.1], BestWeights(RunFolder(tmp_path), writes=True)
+    for index in range(len(rates)):
+        acted = {name: torch.full_like(value, index) for name, value in policy.state_dict().items()}
+        rows = make_rows(rates[: index + 1])
+        best.keep(policy, acted, rows)
+    for kept in (best, BestWeights(run, writes=True)):
+        restored = GaussianPolicy(SPEC)
+        assert kept.restore(restored, rows) == 4
+        assert all((value == 4).all() for value in restored.state_dict().values())
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, RefineResult]:
+    """Refine with a learning rate that loses the policy, with and without its best weights."""
+    ppo = replace(CONFIG.ppo, actor_learning_rate=0.3, target_kl=1e9, epochs=16)
+    config: RefineConfig = replace(CONFIG, ppo=ppo, bc_kl_coef=0.0, iterations=10, eval_episodes=0)
+    results = {}
+    for restores in (False, True):
+        run = RunFolder(tmp_path_factory.mktemp("lost"))
+        settings = replace(config, restore_best_weights=restores)
+        envs = PointReachEnv(32)
+        results[restores] = refine(envs, weak_policy(), ImageModel(), settings, run, NullReporter(), evaluate)
+    return results
+
+
+def test_a_policy_that_is_lost_is_restored(lost: dict[bool, RefineResult]) -> None:
+    last, restored = lost[False], lost[True]
+    assert last.refined_eval is not None and restored.refined_eval is not None and restored.cloned_eval is not None
+    assert last.restored_iteration is None and restored.restored_iteration is not None
+    assert last.refined_eval.rate < 0.5 * restored.cloned_eval.rate, "the setting is to lose the policy"
+    assert restored.refined_eval.rate > 0.8 * restored.cloned_eval.rate
