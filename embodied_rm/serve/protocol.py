@@ -14,7 +14,7 @@ import numpy as np
 
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service_config import ServeLimits
-from embodied_rm.types import Views
+from embodied_rm.types import Frames, Views
 
 CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")  # Allowed client ids. The client chooses its own.
 VIEW_NAME_PATTERN = re.compile(r"[\w.:/-]{1,64}")
@@ -169,6 +169,13 @@ class FramePayload:
     images: tuple[memoryview, ...] | None  # encoded images; None: `raw` holds pixels
     raw: memoryview
     view_major: bool = False  # whether raw pixels are ordered by view
+
+    def view_pixels(self) -> Frames:
+        """Return raw pixels as uint8 [N, V, H, W, 3], without a copy."""
+        num_rows, num_views, *size = self.shape
+        if self.view_major:
+            return np.frombuffer(self.raw, np.uint8).reshape(num_views, num_rows, *size).swapaxes(0, 1)
+        return np.frombuffer(self.raw, np.uint8).reshape(self.shape)
 
 
 def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:
