@@ -9,10 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from known_models import HashModel
+from safetensors.torch import load as parse_tensors
 from services import frames_by_view, serving
 from strict import BINARY, LIFT, PIXELS, VALID_HEADER, VIDEO, post
 
+from embodied_rm.checkpoint_io import pack_json, to_safetensors
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
@@ -195,6 +198,20 @@ def test_invalid_state_is_rejected(url: str) -> None:
     assert post_restore(url, state, env_ids=[6], state_rows=[1]).status_code == 422
     assert post_restore(url, state, env_ids=[6], num_state_rows=2).status_code == 422
     assert post_restore(url, state, env_ids=[6], state_bytes=3).status_code == 422
+
+
+def test_restored_instructions_obey_the_limits(url: str) -> None:
+    with RewardClient(url) as client:
+        client.reset([0], [0], [LIFT], frames_by_view(VIDEO[0, :1]))
+        state = client.step([0], [0], [1], frames_by_view(VIDEO[1, :1]), return_state=True).state
+    assert state is not None
+    tensors = parse_tensors(state)
+    for subgoals in ([["x" * 41]], [["x" * 4000]], [["\x1b[2J"]], [["a"] * 40]):
+        changed = tensors | {"subgoals": pack_json(subgoals), "num_subgoals": torch.tensor([len(subgoals[0])])}
+        changed |= {f"{index}.digest": tensors["0.digest"].clone() for index in range(len(subgoals[0]))}
+        response = post_restore(url, to_safetensors(changed), env_ids=[5])
+        assert response.status_code == 422, response.text
+        assert "instructions" in response.text or "40 subgoals, at most 32" in response.text
 
 
 def test_request_counters_are_consistent(url: str) -> None:
