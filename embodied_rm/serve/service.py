@@ -123,9 +123,9 @@ class RewardService:
         episodes = protocol.parse_episodes(header, self.limits)
         instructions = protocol.validate_instructions(header.instructions, len(episodes), self.limits)
         with self.budget.reserve() as grow_to:
-            frames = await self._parse_frames(header, episodes, payload, deadline, grow_to)
-            request = FrameRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
-            return await self._predict(request, deadline)
+            frames = await self._parse_frames(header, episodes, payload, deadline, grow_to, instructions)
+            steps = (0,) * len(episodes)
+            return await self._predict(FrameRequest(episodes=episodes, steps=steps, **frames), deadline)
 
     async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         header = protocol.parse_header(protocol.StepHeader, header_json)
@@ -164,7 +164,13 @@ class RewardService:
         return encode_response({}, {"num_restored": len(episodes)})
 
     async def _parse_frames(
-        self, header: FrameRequestHeader, episodes: EpisodeBatch, payload: memoryview, deadline: float, grow_to: GrowTo
+        self,
+        header: FrameRequestHeader,
+        episodes: EpisodeBatch,
+        payload: memoryview,
+        deadline: float,
+        grow_to: GrowTo,
+        instructions: tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
         """Return the fields of a `FrameRequest`. `grow_to`: reserves memory for the pixels of encoded images."""
         frames = protocol.parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
@@ -174,8 +180,12 @@ class RewardService:
             images = await self._image_decoder.decode(episodes.client_id, frames.images, deadline, grow_to)
             pixels = images.reshape(*frames.shape, *images.shape[1:])
         views = Views(names=frames.view_names, frames=pixels)
-        fingerprints = protocol.fingerprint_rows(len(episodes), frames)
-        return {"views": views, "fingerprints": fingerprints, "return_state": header.return_state}
+        return {
+            "views": views,
+            "fingerprints": protocol.fingerprint_rows(len(episodes), frames, instructions),
+            "return_state": header.return_state,
+            "instructions": instructions,
+        }
 
     async def _predict(self, request: FrameRequest, deadline: float) -> Message:
         """Respond for every row: score the new ones, look up the others."""
@@ -214,7 +224,7 @@ class RewardService:
             self.sessions.commit(request, row_indices, result, columns)
             committed.set_result(None)
             for fingerprint in request.fingerprints:  # releases the frames
-                fingerprint.checksum()
+                fingerprint.digest()
 
         self.sessions.defer(commit)
         return BatchResult(columns or {}, result.state_bytes, committed)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import zlib
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from known_models import HashModel
@@ -214,6 +216,32 @@ def test_restored_instructions_obey_the_limits(url: str) -> None:
         assert "instructions" in response.text or "40 subgoals, at most 32" in response.text
 
 
+CRC32_MULTIPLE = np.frombuffer((0x1DB710641).to_bytes(5, "little"), np.uint8)
+"""Bytes that change no CRC-32 when they are added (exclusive or) anywhere."""
+
+
+def test_only_an_identical_request_is_a_retry(url: str) -> None:
+    header = {**VALID_HEADER, "client_id": "retry"}
+    assert post(url, header).status_code == 200
+    assert post(url, header).status_code == 200
+    collision = bytearray(PIXELS)
+    collision[7:12] = (np.frombuffer(PIXELS, np.uint8)[7:12] ^ CRC32_MULTIPLE).tobytes()
+    assert zlib.crc32(collision) == zlib.crc32(PIXELS)
+    changes = [
+        {"instructions": ["close it", "open it"]},
+        {"views": ["wrist", "front"]},
+        {"views": ["front", "side"]},
+        {"frames": {"shape": [2, 2, 16, 4, 3]}},
+        {"views": ["front"], "frames": {"shape": [2, 1, 8, 16, 3]}},
+    ]
+    for body, change in [(bytes(collision), {}), *[(PIXELS, change) for change in changes]]:
+        response = post(url, header | change, body)
+        assert response.status_code == 409 and "has already started" in response.text, (change, response.text)
+    step = {name: value for name, value in header.items() if name != "instructions"} | {"steps": [1, 1]}
+    assert post(url, step, endpoint="step").status_code == 200
+    assert post(url, step, bytes(collision), endpoint="step").status_code == 409
+
+
 def test_request_counters_are_consistent(url: str) -> None:
     lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
     accepted = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_requests_total"))
@@ -226,7 +254,7 @@ def test_request_counters_are_consistent(url: str) -> None:
 
 def test_concurrent_requests_are_answered_or_rejected() -> None:
     model = HashModel(batch_s=0.05)
-    config = ServeConfig(port=0, max_batch_size=1, limits=ServeLimits(max_queue=4, max_queue_share=1.0))
+    config = ServeConfig(port=0, max_batch_size=1, limits=ServeLimits(max_queue=4, max_client_share=1.0))
     statuses: list[int] = []
     with serving(model, config=config) as url:
 

@@ -95,7 +95,7 @@ def test_outage_is_retried_then_raised() -> None:
 
 
 def test_idle_episodes_are_evicted_and_excess_ones_rejected() -> None:
-    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=3, idle_timeout_s=0.3))
+    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=3, max_client_share=1, idle_timeout_s=0.3))
     video = random_videos(3, 2)
     with serving(HashModel(), config=config) as url, RewardClient(url, retry_timeout_s=0.1) as client:
         client.reset([0, 1, 2], [0] * 3, [LIFT] * 3, frames_by_view(video[0]))
@@ -105,6 +105,26 @@ def test_idle_episodes_are_evicted_and_excess_ones_rejected() -> None:
         client.reset([3], [0], [LIFT], frames_by_view(video[0, :1]))
         with pytest.raises(EpisodeLostError):
             client.step([0], [0], [1], frames_by_view(video[1, :1]))
+
+
+def test_one_client_cannot_take_all_episodes() -> None:
+    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=8))
+    frames = frames_by_view(random_videos(8, 1)[0])
+
+    def reset(client: RewardClient, num_envs: int) -> None:
+        first = {name: pixels[:num_envs] for name, pixels in frames.items()}
+        client.reset(range(num_envs), [0] * num_envs, [LIFT] * num_envs, first)
+
+    with serving(HashModel(), config=config) as url:
+        greedy, other, third = (RewardClient(url, retry_timeout_s=0.1) for _ in range(3))
+        with pytest.raises(ServiceUnavailableError, match="4 episodes of this client are active already"):
+            reset(greedy, 5)
+        reset(greedy, 4)
+        reset(other, 3)
+        with pytest.raises(ServiceUnavailableError, match="8 episodes are active already"):
+            reset(third, 2)
+        reset(third, 1)
+        reset(greedy, 4)
 
 
 def test_api_key_is_required_and_never_sent_without_tls() -> None:
