@@ -242,6 +242,16 @@ def test_only_an_identical_request_is_a_retry(url: str) -> None:
     assert post(url, step, bytes(collision), endpoint="step").status_code == 409
 
 
+@pytest.mark.parametrize("text", ["\x1b]0;PWNED\x07", "\x9b2J", "\u202egnp", "a\nb"])
+def test_errors_quote_no_control_characters(url: str, text: str) -> None:
+    for change in ({"client_id": text}, {"views": [text, "front"]}, {"instructions": [text * 30, LIFT]}, {text: 1}):
+        message = post(url, VALID_HEADER | change).json()["error"]
+        assert message.isprintable(), message
+    header = text.translate({ord(char): "x" for char in "\x1b\x07\n"}).encode("latin-1", "replace")
+    response = httpx.post(f"{url}/v1/reset", headers={b"content-type": header})
+    assert response.status_code == 415 and response.json()["error"].isprintable()
+
+
 def test_request_counters_are_consistent(url: str) -> None:
     lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
     accepted = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_requests_total"))
