@@ -12,7 +12,7 @@ from torch import Tensor
 
 PAD_ID = 0
 MAX_TEXT_CHARS = 2000  # longer texts are cut before they are tokenized
-MAX_WORD_BYTES = 128  # longer words are split: the tokenizer takes quadratic time
+MAX_WORD_BYTES = 64  # longer words are split: the tokenizer takes quadratic time
 MAX_CACHED_WORDS = 1 << 14
 MAX_CACHED_TEXTS = 1 << 13
 
