@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/results/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    limits = f'{{"max_queue": {MAX_QUEUE}, "max_queue_share": 1.0}}'
+    limits = f'{{"max_queue": {MAX_QUEUE}, "max_client_share": 1.0}}'
     with run_service(
         [*HASH_SERVICE_COMMAND, "--pause", str(BATCH_S), "--batch", str(BATCH_SIZE), "--limits", limits]
     ) as service:

@@ -163,7 +163,7 @@ def pack_json(value: object) -> Tensor:
 
 def unpack_json(tensor: Tensor) -> Any:
     """Decode a tensor written by `pack_json`."""
-    return json.loads(bytes(tensor.tolist()))
+    return json.loads(tensor.cpu().numpy().tobytes())
 
 
 def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

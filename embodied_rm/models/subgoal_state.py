@@ -17,6 +17,7 @@ from embodied_rm.models.reward_model import EmbeddingState, RewardState, RowIndi
 from embodied_rm.types import Array, IntArray
 
 COUNT_FIELDS = ("num_subgoals", "num_done", "done_streak", "undone_streak")
+MAX_SUBGOALS = 32  # subgoals per instruction: every row of a batch stores as many states as its longest instruction has
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from embodied_rm.models.reward_model import (
     first_outputs,
     reference_argument,
 )
-from embodied_rm.models.subgoal_state import SubgoalState, object_array
+from embodied_rm.models.subgoal_state import MAX_SUBGOALS, SubgoalState, object_array
 from embodied_rm.types import SUBGOAL_SEPARATOR, IntArray, RewardOutput, Views
 
 UNDONE_THRESHOLD = 0.5
@@ -164,8 +164,10 @@ def select_outputs(results: Sequence[tuple[IntArray, RewardOutput]], index: IntA
 
 
 def split_subgoals(instruction: str) -> tuple[str, ...]:
-    """Split an instruction into its subgoals; `UserError` if one of several is empty."""
+    """Split an instruction into its subgoals; `UserError` if one of several is empty, or for too many."""
     subgoals = tuple(instruction.split(SUBGOAL_SEPARATOR))
+    if len(subgoals) > MAX_SUBGOALS:
+        raise UserError(f"{instruction[:40]!r}... has {len(subgoals)} subgoals, at most {MAX_SUBGOALS} are scored")
     if len(subgoals) > 1 and not all(subgoal.strip() for subgoal in subgoals):
         raise UserError(
             f"{instruction!r} has an empty subgoal: there must be a sentence on both sides of {SUBGOAL_SEPARATOR!r}"

@@ -21,6 +21,7 @@ from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
+from embodied_rm.models.tokens import MAX_TEXT_CHARS
 
 
 class Architecture(NamedTuple):
@@ -157,7 +158,7 @@ class TransformersTowers(nn.Module):
             tokenizer.enable_truncation(max_length)
             tokenizer.enable_padding(length=max_length, pad_id=self._pad_id())
             self._tokenizer = tokenizer
-        encodings = self._tokenizer.encode_batch(list(sentences))
+        encodings = self._tokenizer.encode_batch([sentence[:MAX_TEXT_CHARS] for sentence in sentences])
         return torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64)
 
     def _max_length(self) -> int:

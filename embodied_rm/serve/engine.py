@@ -33,7 +33,7 @@ class InferenceEngine:
     ) -> None:
         self._model, self._example_state = model_handle.model, model_handle.example_state
         self._executor = model_handle.executor
-        self._queue, self._metrics = queue, metrics
+        self._queue, self._metrics, self._limits = queue, metrics, config.limits
         self._max_batch_size, self._max_queue_delay_s = config.max_batch_size, config.max_queue_delay_ms / 1000
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class InferenceEngine:
             tensors = parse_tensors(bytes(item.restore_payload.content))
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise RequestError(ErrorCode.VALIDATION_ERROR, f"state: not a valid state ({error})") from None
-        validate_state(tensors, self._example_state, item.restore_payload.num_rows)
+        validate_state(tensors, self._example_state, item.restore_payload.num_rows, self._limits)
         return self._example_state.from_state_dict(tensors).take(np.array(item.restore_payload.row_indices))
 
 

@@ -1,8 +1,8 @@
 """Request headers as they arrive, and the validated requests that are built from them."""
 
+import hashlib
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
 from embodied_rm.serve.service_config import ServeLimits
-from embodied_rm.types import Views
+from embodied_rm.types import Frames, Views
 
 CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")  # Allowed client ids. The client chooses its own.
 VIEW_NAME_PATTERN = re.compile(r"[\w.:/-]{1,64}")
@@ -72,25 +72,27 @@ class RestoreHeader(EpisodesHeader, kw_only=True):
 
 
 class FrameFingerprint:
-    """Checksum of one row's frames, equal for a retry that sends the same bytes. It is computed on first use."""
+    """Digest of one row's frames and of what describes them, equal for a retry alone. It is computed on first use."""
 
-    __slots__ = ("_chunks", "_crc")
+    __slots__ = ("_chunks", "_description", "_digest")
 
-    def __init__(self, chunks: Sequence[memoryview]) -> None:
-        self._chunks, self._crc = chunks, 0
+    def __init__(self, chunks: Sequence[memoryview], description: bytes = b"") -> None:
+        self._chunks, self._description, self._digest = chunks, description, b""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FrameFingerprint) and self.checksum() == other.checksum()
+        return isinstance(other, FrameFingerprint) and self.digest() == other.digest()
 
     def __hash__(self) -> int:
-        return hash(self.checksum())
+        return hash(self.digest())
 
-    def checksum(self) -> int:
-        """Compute the checksum and release the frames."""
-        for chunk in self._chunks:
-            self._crc = zlib.crc32(chunk, self._crc)
-        self._chunks = ()
-        return self._crc
+    def digest(self) -> bytes:
+        """Compute the digest and release the frames."""
+        if not self._digest:
+            digest = hashlib.sha256(self._description)
+            for chunk in self._chunks:
+                digest.update(chunk)
+            self._chunks, self._description, self._digest = (), b"", digest.digest()
+        return self._digest
 
 
 UNKNOWN_FINGERPRINT = FrameFingerprint(())  # fingerprint of a restored episode: its last frames are not known
@@ -169,6 +171,13 @@ class FramePayload:
     images: tuple[memoryview, ...] | None  # encoded images; None: `raw` holds pixels
     raw: memoryview
     view_major: bool = False  # whether raw pixels are ordered by view
+
+    def view_pixels(self) -> Frames:
+        """Return raw pixels as uint8 [N, V, H, W, 3], without a copy."""
+        num_rows, num_views, *size = self.shape
+        if self.view_major:
+            return np.frombuffer(self.raw, np.uint8).reshape(num_views, num_rows, *size).swapaxes(0, 1)
+        return np.frombuffer(self.raw, np.uint8).reshape(self.shape)
 
 
 def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:
@@ -259,8 +268,10 @@ def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview,
     return tuple(payload[start:end] for start, end in pairwise(ends))
 
 
-def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerprint, ...]:
-    """Return one fingerprint per row."""
+def fingerprint_rows(
+    num_rows: int, frames: FramePayload, instructions: Sequence[str] | None
+) -> tuple[FrameFingerprint, ...]:
+    """Return one fingerprint per row. `instructions`: of episodes that start; None: the episodes continue."""
     num_views, raw = len(frames.view_names), frames.raw
     if frames.images is not None:
         rows = [frames.images[row * num_views : (row + 1) * num_views] for row in range(num_rows)]
@@ -268,4 +279,10 @@ def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerpr
         size = len(raw) // num_rows // (num_views if frames.view_major else 1)
         starts = range(0, len(raw), num_rows * size)
         rows = [tuple(raw[start + row * size :][:size] for start in starts) for row in range(num_rows)]
-    return tuple(map(FrameFingerprint, rows))
+    fingerprints = []
+    for row, chunks in enumerate(rows):
+        layout = frames.shape[2:] if frames.images is None else tuple(map(len, chunks))
+        instruction = None if instructions is None else instructions[row]
+        description = repr((frames.images is None, frames.view_names, layout, instruction))
+        fingerprints.append(FrameFingerprint(chunks, description.encode()))
+    return tuple(fingerprints)

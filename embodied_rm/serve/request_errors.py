@@ -32,7 +32,11 @@ class RequestError(Exception):
     """A request that is rejected or has failed."""
 
     def __init__(self, code: ErrorCode, message: str, retry_after_s: float | None = None) -> None:
-        """`retry_after_s`: seconds after which a retry may succeed; None: a retry does not help."""
+        """`message`: may quote the request, and so is escaped for terminals and logs.
+
+        `retry_after_s`: seconds after which a retry may succeed; None: a retry does not help.
+        """
+        message = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
         super().__init__(message)
         self.code, self.message, self.retry_after_s = code, message, retry_after_s
 

@@ -66,7 +66,7 @@ class FairQueue:
         """Raise `RequestError` if the queue is full, overall or for this client."""
         if len(self) >= self._limits.max_queue:
             raise overload_error(f"{len(self)} requests are queued already")
-        max_per_client = max(1, int(self._limits.max_queue * self._limits.max_queue_share))
+        max_per_client = max(1, int(self._limits.max_queue * self._limits.max_client_share))
         if client_id is not None and len(self._queues.get(client_id, ())) >= max_per_client:
             raise overload_error(f"{max_per_client} requests of this client are queued already")
 

@@ -11,6 +11,7 @@ from types import FrameType
 import uvicorn
 import uvloop
 
+from embodied_rm.serve.descriptors import LISTEN_BACKLOG, raise_descriptor_limit
 from embodied_rm.serve.grpc.grpc_server import GrpcServer
 from embodied_rm.serve.http.app import make_app
 from embodied_rm.serve.http.connection_limits import limited_protocol
@@ -64,8 +65,9 @@ def serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, o
     """Serve until SIGTERM or SIGINT, or until shutdown is requested.
 
     `api_key`: key that every request must carry; None: no authentication. `on_startup`: called with the URL and with a
-    function that requests shutdown, once the server listens.
+    function that requests shutdown, once the server listens. Raises `UserError` for more connections than files.
     """
+    raise_descriptor_limit(config.limits.max_connections, 1 if config.grpc_port is None else 2)
     gc.collect()
     gc.freeze()  # garbage collection of loaded modules took 0.1 s now and then
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -78,6 +80,7 @@ async def _serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | 
         make_app(service, api_key),
         host=config.host,
         port=config.port,
+        backlog=LISTEN_BACKLOG,
         http=limited_protocol(service.limits),
         ws="none",
         lifespan="off",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,7 +12,8 @@ import numpy as np
 from embodied_rm.client.wire import Message, encode_response
 from embodied_rm.serve import protocol
 from embodied_rm.serve.engine import InferenceEngine
-from embodied_rm.serve.image_decoding import decode_views
+from embodied_rm.serve.image_decoder import ImageDecoder
+from embodied_rm.serve.memory_budget import GrowTo, MemoryBudget
 from embodied_rm.serve.model_handle import ModelHandle, trim_when_idle
 from embodied_rm.serve.protocol import EpisodeBatch, FrameRequest, FrameRequestHeader, RestoreRequest, SessionRequest
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, validation_error
@@ -21,7 +21,7 @@ from embodied_rm.serve.request_queue import DEADLINE_MESSAGE, RESET, RESTORE, ST
 from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
 from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore
-from embodied_rm.types import RewardOutput
+from embodied_rm.types import RewardOutput, Views
 
 Handler = Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]
 """(JSON of a request, the bytes that follow it, its deadline on the loop's clock) -> response."""
@@ -47,26 +47,29 @@ class RewardService:
         self.sessions = SessionStore(config.limits)
         self.queue = FairQueue(config.limits)
         self.engine = InferenceEngine(model_handle, self.queue, self.metrics, config)
-        self._decode_executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self.budget, self._image_decoder = MemoryBudget(config.limits), ImageDecoder(config.limits)
         self.handlers: dict[str, Handler] = {
             "reset": self.handle_reset,
             "step": self.handle_step,
             "end": self.handle_end,
             "restore": self.handle_restore,
         }
+        description = "Bytes of buffered request bodies and of decoded images"
+        self.metrics.add_gauge("buffered_request_bytes", description, lambda: self.budget.reserved_bytes)
         self.metrics.add_gauge("active_sessions", "Active episodes", lambda: len(self.sessions))
         self.metrics.add_gauge("queued_requests", "Queued requests", lambda: len(self.queue))
         self.metrics.add_gauge("ready", "Whether the service accepts requests", lambda: float(self.ready))
 
     async def __aenter__(self) -> RewardService:
         await self.engine.__aenter__()
+        self._image_decoder.start()
         self._trim_task = asyncio.create_task(trim_when_idle())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._trim_task.cancel()
         await self.engine.__aexit__(*error)
-        self._decode_executor.shutdown()
+        self._image_decoder.shutdown()
 
     @property
     def ready(self) -> bool:
@@ -119,9 +122,10 @@ class RewardService:
         header = protocol.parse_header(protocol.ResetHeader, header_json)
         episodes = protocol.parse_episodes(header, self.limits)
         instructions = protocol.validate_instructions(header.instructions, len(episodes), self.limits)
-        frames = await self._parse_frames(header, episodes, payload)
-        request = FrameRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
-        return await self._predict(request, deadline)
+        with self.budget.reserve() as grow_to:
+            frames = await self._parse_frames(header, episodes, payload, deadline, grow_to, instructions)
+            steps = (0,) * len(episodes)
+            return await self._predict(FrameRequest(episodes=episodes, steps=steps, **frames), deadline)
 
     async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         header = protocol.parse_header(protocol.StepHeader, header_json)
@@ -129,8 +133,9 @@ class RewardService:
         steps = protocol.validate_counts("steps", header.steps, len(episodes))
         if min(steps) < 1:
             raise validation_error("steps", min(steps), "from 1 on: step 0 is the frame that begins an episode")
-        request = FrameRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
-        return await self._predict(request, deadline)
+        with self.budget.reserve() as grow_to:
+            frames = await self._parse_frames(header, episodes, payload, deadline, grow_to)
+            return await self._predict(FrameRequest(episodes=episodes, steps=steps, **frames), deadline)
 
     async def handle_end(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         episodes = protocol.parse_episodes(protocol.parse_header(protocol.EpisodesHeader, header_json), self.limits)
@@ -159,17 +164,28 @@ class RewardService:
         return encode_response({}, {"num_restored": len(episodes)})
 
     async def _parse_frames(
-        self, header: FrameRequestHeader, episodes: EpisodeBatch, payload: memoryview
+        self,
+        header: FrameRequestHeader,
+        episodes: EpisodeBatch,
+        payload: memoryview,
+        deadline: float,
+        grow_to: GrowTo,
+        instructions: tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
-        """Return the fields of a `FrameRequest`. Encoded images are decoded in a thread."""
+        """Return the fields of a `FrameRequest`. `grow_to`: reserves memory for the pixels of encoded images."""
         frames = protocol.parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
         if frames.images is None:
-            views = decode_views(frames, self.limits)
+            pixels = frames.view_pixels()
         else:
-            loop = asyncio.get_running_loop()
-            views = await loop.run_in_executor(self._decode_executor, decode_views, frames, self.limits)
-        fingerprints = protocol.fingerprint_rows(len(episodes), frames)
-        return {"views": views, "fingerprints": fingerprints, "return_state": header.return_state}
+            images = await self._image_decoder.decode(episodes.client_id, frames.images, deadline, grow_to)
+            pixels = images.reshape(*frames.shape, *images.shape[1:])
+        views = Views(names=frames.view_names, frames=pixels)
+        return {
+            "views": views,
+            "fingerprints": protocol.fingerprint_rows(len(episodes), frames, instructions),
+            "return_state": header.return_state,
+            "instructions": instructions,
+        }
 
     async def _predict(self, request: FrameRequest, deadline: float) -> Message:
         """Respond for every row: score the new ones, look up the others."""
@@ -208,7 +224,7 @@ class RewardService:
             self.sessions.commit(request, row_indices, result, columns)
             committed.set_result(None)
             for fingerprint in request.fingerprints:  # releases the frames
-                fingerprint.checksum()
+                fingerprint.digest()
 
         self.sessions.defer(commit)
         return BatchResult(columns or {}, result.state_bytes, committed)

@@ -23,7 +23,7 @@ class ServeLimits:
     idle_timeout_s: float = 900.0  # seconds without a request after which an episode is evicted
     max_queue: int = 256  # queued requests; further ones are rejected (429)
     max_queue_mb: float = 512.0  # total size of queued requests, in MiB, including those still arriving
-    max_queue_share: float = 0.5  # largest share of the queue for one client
+    max_client_share: float = 0.5  # largest share of the queue, and of the episodes, for one client
     response_timeout_s: float = 60.0  # seconds to respond, unless the client sets a shorter timeout
     body_timeout_s: float = 20.0  # seconds for a request to arrive
     max_connections: int = 1024
@@ -32,8 +32,8 @@ class ServeLimits:
         for name, value in vars(self).items():
             if not value > 0:
                 raise UserError(f"limits.{name} must be > 0, got {value}")
-        if self.max_queue_share > 1:
-            raise UserError(f"limits.max_queue_share must be at most 1, got {self.max_queue_share}")
+        if self.max_client_share > 1:
+            raise UserError(f"limits.max_client_share must be at most 1, got {self.max_client_share}")
 
     @property
     def max_body_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -12,6 +11,7 @@ BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 OK_STATUS = "ok"
 LOGGER = logging.getLogger("embodied_rm.serve")
+FIELDS_ATTRIBUTE = "event_fields"  # attribute of log records: the fields of an event
 
 
 class ServiceMetrics:
@@ -52,13 +52,26 @@ def counter_total(counter: Counter) -> int:
 
 
 def log_event(event: str, **fields: Any) -> None:
-    """Log one event as a line of JSON."""
-    LOGGER.info(json.dumps({"time": round(time.time(), 3), "event": event, **fields}))
+    """Log one event."""
+    LOGGER.info(event, extra={FIELDS_ATTRIBUTE: fields})
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes every record, those of libraries too, as one line of JSON without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, FIELDS_ATTRIBUTE, None)
+        if fields is None:
+            fields = {"level": record.levelname.lower(), "logger": record.name}
+        if record.exc_info:
+            fields |= {"traceback": self.formatException(record.exc_info)}
+        return json.dumps({"time": round(record.created, 3), "event": record.getMessage(), **fields})
 
 
 def add_log_stream(stream: TextIO) -> None:
-    """Write the log to a stream."""
+    """Write the log of this process to a stream."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    LOGGER.addHandler(handler)
+    handler.setFormatter(JsonFormatter())
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
     LOGGER.setLevel(logging.INFO)

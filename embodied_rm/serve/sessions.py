@@ -103,8 +103,7 @@ class SessionStore:
         if unknown_envs:
             raise SessionNotFoundError(unknown_envs)
         if request.instructions is not None:
-            keys = request.episodes.keys
-            self._check_capacity(sum(keys[row] not in self.sessions for row in new_rows))
+            self._check_capacity([request.episodes.keys[row] for row in new_rows])
         return new_rows, futures
 
     def mark_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> asyncio.Future[None]:
@@ -189,7 +188,7 @@ class SessionStore:
             if session is not None and session.frame_key[:2] > frame_key[:2]:
                 place = f"step {session.frame_key.step} of episode {session.frame_key.episode_id}"
                 raise out_of_order_error(key, frame_key, f"it is at {place} here")
-        self._check_capacity(sum(key not in self.sessions for key in request.episodes.keys))
+        self._check_capacity(request.episodes.keys)
 
     def evict_idle(self) -> None:
         """End episodes that have been idle for too long."""
@@ -201,11 +200,20 @@ class SessionStore:
             if now - session.last_used_s >= self._limits.idle_timeout_s and key not in self._pending:
                 self.sessions.pop(key).slot.release()
 
-    def _check_capacity(self, num_new: int) -> None:
-        num_pending_new = sum(key not in self.sessions for key in self._pending)
-        if len(self.sessions) + num_pending_new + num_new > self._limits.max_sessions:
-            self._last_sweep_s = -self._limits.idle_timeout_s
-            raise overload_error(f"{self._limits.max_sessions} episodes are active already: end some")
+    def _check_capacity(self, keys: Sequence[SessionKey]) -> None:
+        """Raise `RequestError` if there are too many episodes with these of one client, overall or for the client."""
+        active_keys, limits = self.sessions.keys() | self._pending.keys(), self._limits
+        if active_keys.issuperset(keys):
+            return
+        (client_id, _), active_keys = keys[0], active_keys.union(keys)
+        max_per_client = max(1, int(limits.max_sessions * limits.max_client_share))
+        for num_active, max_active, owner in (
+            (len(active_keys), limits.max_sessions, ""),
+            (sum(key[0] == client_id for key in active_keys), max_per_client, " of this client"),
+        ):
+            if num_active > max_active:
+                self._last_sweep_s = -limits.idle_timeout_s
+                raise overload_error(f"{max_active} episodes{owner} are active already: end some")
 
 
 def check_order(request: FrameRequest, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:

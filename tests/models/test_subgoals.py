@@ -15,7 +15,8 @@ from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import Capabilities, RewardModel, RewardState
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.models.subgoal_state import MAX_SUBGOALS
+from embodied_rm.models.subgoals import SubgoalRewardModel, split_subgoals
 from embodied_rm.types import SUBGOAL_SEPARATOR, Episode, RewardOutput, Views
 
 PATIENCE = 3
@@ -331,6 +332,12 @@ def test_score_episodes_splits_subgoals():
     curve = score_episodes(Scripted(), [episode])[0]
     np.testing.assert_allclose(curve.progress, [0] + [0.4] * 4 + [0.5] + [0.8] * 3, atol=1e-6)
     assert curve.subtask.tolist() == [0] * 5 + [1] * 4
+
+
+def test_too_many_subgoals_raise() -> None:
+    assert len(split_subgoals(SUBGOAL_SEPARATOR.join("0" * MAX_SUBGOALS))) == MAX_SUBGOALS
+    with pytest.raises(UserError, match="has 250 subgoals, at most 32"):
+        split_subgoals(SUBGOAL_SEPARATOR.join("0" * 250))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from known_models import digest_to_progress, initial_digest, next_digest, serve_model
 
+from embodied_rm.serve import server
 from embodied_rm.serve.server import serve
 from embodied_rm.serve.service_config import ServeConfig
 
@@ -23,11 +25,11 @@ def serving(
 ) -> Iterator[str]:
     """Run a service in a thread and yield its URL. `overrides`: fields of the model metadata."""
     num_threads = torch.get_num_threads()
-    server: dict[str, Any] = {}
+    running: dict[str, Any] = {}
     listening = threading.Event()
 
     def on_startup(url: str, request_shutdown: Callable[[], None]) -> None:
-        server.update(url=url, request_shutdown=request_shutdown)
+        running.update(url=url, request_shutdown=request_shutdown)
         listening.set()
 
     handle = serve_model(model, **overrides)
@@ -36,13 +38,23 @@ def serving(
     thread.start()
     try:
         assert listening.wait(20)
-        yield server["url"]
+        yield running["url"]
     finally:
-        server["request_shutdown"]()
+        running["request_shutdown"]()
         thread.join(20)
         handle.executor.shutdown()
         torch.set_num_threads(num_threads)
         assert not thread.is_alive()
+
+
+@contextmanager
+def serving_grpc(model: Any, config: ServeConfig) -> Iterator[tuple[str, int]]:
+    """Run a service with the key "secret" and yield its URL and its gRPC port."""
+    ports = list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "log_event", lambda event, **fields: ports.append(fields.get("grpc_port", 0)))
+        with serving(model, api_key="secret", config=config) as url:
+            yield url, ports[0]
 
 
 def random_videos(num_rows: int, num_frames: int, seed: int = 0, size: int = 8, num_views: int = 2) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import struct
@@ -10,6 +11,7 @@ import time
 import httpx
 import pytest
 from strict import PIXELS, VALID_HEADER
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 
@@ -95,6 +97,56 @@ def test_pipelined_requests_are_answered_in_order(url: str) -> None:
     last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
     response = send_raw(url, request * 5 + last)
     assert response.count(b"HTTP/1.1 200 OK") == 6 and response.index(b'"live"') < response.index(b'"extensions"')
+
+
+PIPELINED = {
+    "requests without a body": b"GET /v1/metadata HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+    "chunked requests": HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    "requests with a body": HEAD + b"content-length: 3\r\n\r\nabc",
+    "line feeds alone": b"GET /v1/metadata HTTP/1.1\nhost: 127.0.0.1\n\n",
+}
+
+
+@pytest.mark.parametrize("request_bytes", PIPELINED.values(), ids=PIPELINED.keys())
+def test_pipelined_requests_wait_unparsed(url: str, request_bytes: bytes) -> None:
+    most = 0
+    with socket.create_connection(address(url), 5) as connection:
+        connection.settimeout(0.2)
+        for _ in range(40):
+            try:
+                connection.sendall(request_bytes * 5000)
+            except OSError:  # the service reads no more
+                break
+            most = max(most, count_request_cycles())
+        most = max(most, count_request_cycles())
+    assert most <= 20
+
+
+def count_request_cycles() -> int:
+    return sum(type(item) is RequestResponseCycle for item in gc.get_objects())
+
+
+def test_upgrade_to_another_protocol_is_ignored(url: str) -> None:
+    header_json = json.dumps({**VALID_HEADER, "client_id": "upgrade"}).encode()
+    length = f"{HEADER_LENGTH_HEADER}: {len(header_json)}\r\ncontent-length: {len(header_json + PIXELS)}\r\n\r\n"
+    upgrade = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+    last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    request = HEAD + upgrade + length.encode() + header_json + PIXELS
+    for parts in ([request + last], [request[:-1], request[-1:], last], [request[:90], request[90:] + last]):
+        response = send_raw(url, *parts, pause_s=0.05)
+        assert response.count(b"HTTP/1.1 200 OK") == 2 and b'"extensions"' in response, response
+    assert send_raw(url, b"CONNECT example.org:443 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_new_connection_replaces_the_longest_idle_one(url: str) -> None:
+    with httpx.Client(base_url=url) as client:
+        assert client.get("/v2/health/live").status_code == 200
+        flood = [socket.create_connection(address(url), 5) for _ in range(120)]
+        assert httpx.get(f"{url}/v2/health/live", timeout=2).status_code == 200
+        assert client.get("/v2/health/live").status_code == 200
+        for connection in flood:
+            connection.close()
+    time.sleep(0.2)
 
 
 def test_disconnect_during_a_request_is_harmless(url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
 from PIL import Image
-from services import LIFT, random_videos, serving
+from services import LIFT, random_videos, serving, serving_grpc
 
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER, decode_response, encode_request
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_MESSAGES, SESSION_CLASSES
@@ -85,15 +85,8 @@ def stub(channel: grpc.Channel, method: str, response_type: str):
 @pytest.fixture(scope="module")
 def grpc_service():
     """URL of a service, and a gRPC channel to it."""
-    ports: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        import embodied_rm.serve.server as server
-
-        patch.setattr(server, "log_event", lambda event, **fields: ports.append(fields.get("grpc_port", 0)))
-        with serving(HashModel(), config=GRPC_CONFIG, api_key="secret") as url:
-            port = next(port for port in ports if port)
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield url, channel
+    with serving_grpc(HashModel(), GRPC_CONFIG) as (url, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield url, channel
 
 
 KEY_METADATA = (("authorization", "Bearer secret"),)

@@ -35,7 +35,7 @@ def client_ids(items: list[WorkItem]) -> str:
 
 
 def test_clients_are_served_round_robin() -> None:
-    queue = FairQueue(ServeLimits(max_queue=100, max_queue_share=1.0))
+    queue = FairQueue(ServeLimits(max_queue=100, max_client_share=1.0))
     for client in "aaaaaaaabbc":
         queue.put(make_item(client))
     assert client_ids(queue.take(3, 0)) == "abc"
@@ -46,7 +46,7 @@ def test_clients_are_served_round_robin() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 5)), min_size=1, max_size=40), st.integers(1, 12))
 def test_items_come_out_once_in_order_and_batches_are_bounded(requests, max_rows) -> None:
-    queue = FairQueue(ServeLimits(max_queue=100, max_queue_share=1.0))
+    queue = FairQueue(ServeLimits(max_queue=100, max_client_share=1.0))
     items = [make_item(client, rows) for client, rows in requests]
     for item in items:
         queue.put(item)
@@ -63,7 +63,7 @@ def test_items_come_out_once_in_order_and_batches_are_bounded(requests, max_rows
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 5), st.integers(1, 4))
 def test_saturating_clients_get_equal_shares(clients: int, max_rows: int) -> None:
-    queue = FairQueue(ServeLimits(max_queue=1000, max_queue_share=1.0))
+    queue = FairQueue(ServeLimits(max_queue=1000, max_client_share=1.0))
     for number in range(clients):
         for _ in range(40 * (number + 1)):  # some clients queue much more than others
             queue.put(make_item(str(number)))
@@ -87,7 +87,7 @@ def test_only_items_of_equal_kind_and_shape_share_a_batch() -> None:
 
 
 def test_full_queue_rejects_per_client_and_overall() -> None:
-    queue = FairQueue(ServeLimits(max_queue=4, max_queue_share=0.5))
+    queue = FairQueue(ServeLimits(max_queue=4, max_client_share=0.5))
     queue.put(make_item("a"))
     queue.put(make_item("a"))
     with pytest.raises(RequestError, match="2 requests of this client") as raised:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import zlib
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+import torch
 from known_models import HashModel
+from safetensors.torch import load as parse_tensors
 from services import frames_by_view, serving
 from strict import BINARY, LIFT, PIXELS, VALID_HEADER, VIDEO, post
 
+from embodied_rm.checkpoint_io import pack_json, to_safetensors
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
@@ -197,6 +202,56 @@ def test_invalid_state_is_rejected(url: str) -> None:
     assert post_restore(url, state, env_ids=[6], state_bytes=3).status_code == 422
 
 
+def test_restored_instructions_obey_the_limits(url: str) -> None:
+    with RewardClient(url) as client:
+        client.reset([0], [0], [LIFT], frames_by_view(VIDEO[0, :1]))
+        state = client.step([0], [0], [1], frames_by_view(VIDEO[1, :1]), return_state=True).state
+    assert state is not None
+    tensors = parse_tensors(state)
+    for subgoals in ([["x" * 41]], [["x" * 4000]], [["\x1b[2J"]], [["a"] * 40]):
+        changed = tensors | {"subgoals": pack_json(subgoals), "num_subgoals": torch.tensor([len(subgoals[0])])}
+        changed |= {f"{index}.digest": tensors["0.digest"].clone() for index in range(len(subgoals[0]))}
+        response = post_restore(url, to_safetensors(changed), env_ids=[5])
+        assert response.status_code == 422, response.text
+        assert "instructions" in response.text or "40 subgoals, at most 32" in response.text
+
+
+CRC32_MULTIPLE = np.frombuffer((0x1DB710641).to_bytes(5, "little"), np.uint8)
+"""Bytes that change no CRC-32 when they are added (exclusive or) anywhere."""
+
+
+def test_only_an_identical_request_is_a_retry(url: str) -> None:
+    header = {**VALID_HEADER, "client_id": "retry"}
+    assert post(url, header).status_code == 200
+    assert post(url, header).status_code == 200
+    collision = bytearray(PIXELS)
+    collision[7:12] = (np.frombuffer(PIXELS, np.uint8)[7:12] ^ CRC32_MULTIPLE).tobytes()
+    assert zlib.crc32(collision) == zlib.crc32(PIXELS)
+    changes = [
+        {"instructions": ["close it", "open it"]},
+        {"views": ["wrist", "front"]},
+        {"views": ["front", "side"]},
+        {"frames": {"shape": [2, 2, 16, 4, 3]}},
+        {"views": ["front"], "frames": {"shape": [2, 1, 8, 16, 3]}},
+    ]
+    for body, change in [(bytes(collision), {}), *[(PIXELS, change) for change in changes]]:
+        response = post(url, header | change, body)
+        assert response.status_code == 409 and "has already started" in response.text, (change, response.text)
+    step = {name: value for name, value in header.items() if name != "instructions"} | {"steps": [1, 1]}
+    assert post(url, step, endpoint="step").status_code == 200
+    assert post(url, step, bytes(collision), endpoint="step").status_code == 409
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;PWNED\x07", "\x9b2J", "\u202egnp", "a\nb"])
+def test_errors_quote_no_control_characters(url: str, text: str) -> None:
+    for change in ({"client_id": text}, {"views": [text, "front"]}, {"instructions": [text * 30, LIFT]}, {text: 1}):
+        message = post(url, VALID_HEADER | change).json()["error"]
+        assert message.isprintable(), message
+    header = text.translate({ord(char): "x" for char in "\x1b\x07\n"}).encode("latin-1", "replace")
+    response = httpx.post(f"{url}/v1/reset", headers={b"content-type": header})
+    assert response.status_code == 415 and response.json()["error"].isprintable()
+
+
 def test_request_counters_are_consistent(url: str) -> None:
     lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
     accepted = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_requests_total"))
@@ -209,7 +264,7 @@ def test_request_counters_are_consistent(url: str) -> None:
 
 def test_concurrent_requests_are_answered_or_rejected() -> None:
     model = HashModel(batch_s=0.05)
-    config = ServeConfig(port=0, max_batch_size=1, limits=ServeLimits(max_queue=4, max_queue_share=1.0))
+    config = ServeConfig(port=0, max_batch_size=1, limits=ServeLimits(max_queue=4, max_client_share=1.0))
     statuses: list[int] = []
     with serving(model, config=config) as url:
 

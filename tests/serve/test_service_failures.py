@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import threading
 import time
 
@@ -19,6 +22,7 @@ from embodied_rm.client.client_errors import (
 )
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
+from embodied_rm.serve.service_metrics import add_log_stream
 
 
 class FailingModel(HashModel):
@@ -95,7 +99,7 @@ def test_outage_is_retried_then_raised() -> None:
 
 
 def test_idle_episodes_are_evicted_and_excess_ones_rejected() -> None:
-    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=3, idle_timeout_s=0.3))
+    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=3, max_client_share=1, idle_timeout_s=0.3))
     video = random_videos(3, 2)
     with serving(HashModel(), config=config) as url, RewardClient(url, retry_timeout_s=0.1) as client:
         client.reset([0, 1, 2], [0] * 3, [LIFT] * 3, frames_by_view(video[0]))
@@ -105,6 +109,47 @@ def test_idle_episodes_are_evicted_and_excess_ones_rejected() -> None:
         client.reset([3], [0], [LIFT], frames_by_view(video[0, :1]))
         with pytest.raises(EpisodeLostError):
             client.step([0], [0], [1], frames_by_view(video[1, :1]))
+
+
+def test_every_line_of_the_log_is_json() -> None:
+    stream, handlers, video = io.StringIO(), list(logging.getLogger().handlers), random_videos(1, 2)
+    video[1, 0, :, 0, 0] = 255
+    try:
+        add_log_stream(stream)
+        with serving(FailingModel()) as url, RewardClient(url) as client:
+            client.reset([0], [0], [LIFT], frames_by_view(video[0]))
+            with pytest.raises(ServiceError, match="the model failed: RuntimeError"):
+                client.step([0], [0], [1], frames_by_view(video[1]))
+            logging.getLogger("uvicorn.error").warning("first\nsecond \x1b[2J")
+    finally:
+        logging.captureWarnings(False)
+        for handler in set(logging.getLogger().handlers) - set(handlers):
+            logging.getLogger().removeHandler(handler)
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert "\x1b" not in stream.getvalue() and all(event["time"] > 0 for event in events)
+    assert {"logger": "uvicorn.error", "level": "warning"}.items() <= events[-2].items(), events
+    assert any("RuntimeError: the model broke" in event.get("traceback", "") for event in events)
+    assert events[-1]["event"] == "shutdown" and events[-1]["num_accepted"] == 2
+
+
+def test_one_client_cannot_take_all_episodes() -> None:
+    config = ServeConfig(port=0, limits=ServeLimits(max_sessions=8))
+    frames = frames_by_view(random_videos(8, 1)[0])
+
+    def reset(client: RewardClient, num_envs: int) -> None:
+        first = {name: pixels[:num_envs] for name, pixels in frames.items()}
+        client.reset(range(num_envs), [0] * num_envs, [LIFT] * num_envs, first)
+
+    with serving(HashModel(), config=config) as url:
+        greedy, other, third = (RewardClient(url, retry_timeout_s=0.1) for _ in range(3))
+        with pytest.raises(ServiceUnavailableError, match="4 episodes of this client are active already"):
+            reset(greedy, 5)
+        reset(greedy, 4)
+        reset(other, 3)
+        with pytest.raises(ServiceUnavailableError, match="8 episodes are active already"):
+            reset(third, 2)
+        reset(third, 1)
+        reset(greedy, 4)
 
 
 def test_api_key_is_required_and_never_sent_without_tls() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import check_missing, load_pretrained, weight_names
+from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.types import Frames
 
 IMAGE_EMBED_DIM, TEXT_EMBED_DIM = 768, 384
@@ -58,7 +59,9 @@ class RewindEncoders:
     def encode_text(self, task: str) -> Tensor:
         """Return the embedding of an instruction [TEXT_EMBED_DIM]: the mean over its tokens."""
         if task not in self._text_cache:
-            ids = torch.tensor([self.tokenizer.encode(task).ids], device=self._device)
+            if len(self._text_cache) >= MAX_CACHED_EMBEDDINGS:
+                self._text_cache.clear()
+            ids = torch.tensor([self.tokenizer.encode(task[:MAX_TEXT_CHARS]).ids], device=self._device)
             embedding = self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0]
             self._text_cache[task] = nn.functional.normalize(embedding, dim=0) if self._normalize_text else embedding
         return self._text_cache[task]

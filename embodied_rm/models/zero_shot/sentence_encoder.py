@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.models.pretrained_weights import MINILM, download_weights, find_weights, tensors_sha256
+from embodied_rm.models.tokens import MAX_TEXT_CHARS
 
 MAX_TOKENS = 32  # tokens of a sentence; further ones are cut
 MAX_CACHED_SENTENCES = 4096
@@ -61,7 +62,7 @@ class SentenceEncoder:
         return SentenceTokens(torch.stack([row.vectors for row in rows]), torch.stack([row.mask for row in rows]))
 
     def _encode(self, sentence: str) -> SentenceTokens:
-        encoding = self._tokenizer.encode(sentence)
+        encoding = self._tokenizer.encode(sentence[:MAX_TEXT_CHARS])
         ids, mask = torch.tensor([encoding.ids]), torch.tensor([encoding.attention_mask])
         with torch.inference_mode():
             vectors = self._model(input_ids=ids, attention_mask=mask).last_hidden_state[0]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from embodied_rm.serve.grpc.inference import infer
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_PACKAGE, REWARD_PACKAGE, SESSION_CLASSES
 from embodied_rm.serve.http.app import check_api_key, extract_api_key
 from embodied_rm.serve.http.info_routes import SERVER_METADATA, describe_model
+from embodied_rm.serve.memory_budget import GrowTo
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
@@ -39,37 +40,40 @@ class GrpcServer:
 
     def __init__(self, service: RewardService, config: ServeConfig, api_key: str | None) -> None:
         self._service, self._config, self._api_key = service, config, api_key
-        self._health = health.aio.HealthServicer()
+        limits = service.limits
+        self._readers = asyncio.Semaphore(max(1, limits.max_queue_bytes // limits.max_body_bytes))
         self._server = aio.server(
             options=[
-                ("grpc.max_receive_message_length", service.limits.max_body_bytes),
-                ("grpc.max_send_message_length", service.limits.max_body_bytes),
+                ("grpc.max_receive_message_length", limits.max_body_bytes),
+                ("grpc.max_send_message_length", limits.max_body_bytes),
+                ("grpc.max_allowed_incoming_connections", limits.max_connections),
+                ("grpc.server_handshake_timeout_ms", int(1000 * limits.body_timeout_s)),
                 ("grpc.max_metadata_size", MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-                ("grpc.max_concurrent_streams", service.limits.max_queue),
+                ("grpc.max_concurrent_streams", limits.max_queue),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.so_reuseport", 0),
             ],
-            maximum_concurrent_rpcs=service.limits.max_connections,
+            maximum_concurrent_rpcs=limits.max_connections,
         )
         sessions = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
         inference = {name: self._info_method(name) for name in INFO_METHODS} | {"ModelInfer": self._infer_method()}
-        methods = {f"{REWARD_PACKAGE}.RewardService": sessions, f"{INFERENCE_PACKAGE}.GRPCInferenceService": inference}
+        methods = {
+            f"{REWARD_PACKAGE}.RewardService": sessions,
+            f"{INFERENCE_PACKAGE}.GRPCInferenceService": inference,
+            "grpc.health.v1.Health": {"Check": grpc.stream_unary_rpc_method_handler(self._check_health)},
+        }
         handlers = tuple(grpc.method_handlers_generic_handler(*item) for item in methods.items())
         self._server.add_generic_rpc_handlers(handlers)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.port = 0
 
     async def __aenter__(self) -> GrpcServer:
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         self.port = self._server.add_insecure_port(f"{host}:{self._config.grpc_port}")
         await self._server.start()
-        status = health_pb2.HealthCheckResponse
-        await self._health.set("", status.SERVING if self._service.ready else status.NOT_SERVING)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._health.enter_graceful_shutdown()
         await self._server.stop(self._config.drain_timeout_s)
 
     def _session_method(self, endpoint: str) -> grpc.RpcMethodHandler:
@@ -96,23 +100,48 @@ class GrpcServer:
         return self._rpc_method(INFERENCE_CLASSES["ModelInferRequest"], "infer", answer)
 
     def _rpc_method(self, request_type: Any, endpoint: str | None, handler: RpcHandler) -> grpc.RpcMethodHandler:
-        """Build a method that also parses its requests. `endpoint`: label in the metrics; None: not counted."""
+        """Build a method that also reads and parses its requests. `endpoint`: label in the metrics; None: not counted.
 
-        async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
+        A stream handler, since others read the message before the key can be checked. Clients see no difference.
+        """
+
+        async def handle(messages: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
             timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()
             timeout_s = timeout_s if remaining_s is None else min(remaining_s, timeout_s)
             deadline = asyncio.get_running_loop().time() + timeout_s
             try:
                 self._check_api_key(context)
-                with self._service.track_request(endpoint) if endpoint is not None else contextlib.nullcontext():
-                    response = await handler(parse_message(request_type, content), deadline)
+                with (
+                    self._service.track_request(endpoint) if endpoint is not None else contextlib.nullcontext(),
+                    self._service.budget.reserve() as grow_to,
+                ):
+                    request = await self._read_request(request_type, messages, grow_to)
+                    response = await handler(request, deadline)
                     return bytes(response.SerializeToString())
             except RequestError as raised:
                 error = raised.without_traceback()
             await abort_call(context, error)
             raise AssertionError("abort_call raises")
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.stream_unary_rpc_method_handler(handle)
+
+    async def _read_request(self, request_type: Any, messages: AsyncIterator[bytes], grow_to: GrowTo) -> Any:
+        """Return the message of a call. Its size is known when it has arrived: few calls read at the same time."""
+        try:
+            async with asyncio.timeout(self._service.limits.body_timeout_s), self._readers:
+                async for content in messages:
+                    grow_to(len(content))
+                    return parse_message(request_type, content)
+        except TimeoutError:
+            reason = f"the message did not arrive in {self._service.limits.body_timeout_s:g} s"
+            raise RequestError(ErrorCode.REQUEST_TIMEOUT, reason) from None
+        raise RequestError(ErrorCode.BAD_REQUEST, "the call has no message")
+
+    async def _check_health(self, messages: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
+        """Return the health of the whole server. It needs no key, so its message is not read."""
+        status = health_pb2.HealthCheckResponse
+        response = status(status=status.SERVING if self._service.ready else status.NOT_SERVING)
+        return bytes(response.SerializeToString())
 
     def _check_api_key(self, context: aio.ServicerContext) -> None:
         """Raise `RequestError` for a call without the key."""

@@ -1,11 +1,12 @@
 """uvicorn's HTTP protocol with limits on connections and headers, and bodies without copies."""
 
 import asyncio
+import math
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from embodied_rm.serve.http.sequential_protocol import SequentialProtocol
 from embodied_rm.serve.service_config import ServeLimits
 
 MAX_HEADER_BYTES = 32 << 10  # bytes of request line and headers
@@ -63,12 +64,12 @@ class BodyBuffer:
             self._completed.set_exception(ConnectionError("the connection broke"))
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """Closes excess connections, and those with slow or oversized headers."""
+class LimitedProtocol(SequentialProtocol):
+    """Closes the longest idle connection for one too many, and those with slow or oversized headers."""
 
     limits: ClassVar[ServeLimits]
-    _awaiting_headers = True
     _num_header_bytes = 0
+    _idle_since_s = math.inf  # when the connection was opened or the last response ended
     _timer: asyncio.TimerHandle | None = None
     _body_buffer: BodyBuffer | None = None
     _headers_too_large = False  # whether the parser was stopped because of the headers' size
@@ -76,9 +77,18 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
-            transport.abort()
-            return
+            connections: Any = self.connections
+            min(connections, key=LimitedProtocol._eviction_key).transport.abort()
+        self._idle_since_s = self.loop.time()
         self._start_header_timer()
+
+    def _eviction_key(self) -> tuple[bool, bool, float]:
+        """Sort idle connections before others, then those without any request, then by time."""
+        return not self.is_idle, self.cycle is not None, self._idle_since_s
+
+    def on_response_complete(self) -> None:
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
@@ -86,12 +96,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._body_buffer.abort()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def parse_part(self, part: bytes) -> None:
         if self._awaiting_headers:
-            self._num_header_bytes += len(data)
+            self._num_header_bytes += len(part)
             if self._timer is None:
                 self._start_header_timer()
-        super().data_received(data)
+        super().parse_part(part)
         if self._awaiting_headers and self._num_header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._reject(HEADERS_TOO_LARGE_STATUS)
 
@@ -102,12 +112,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._cancel_timer()
-        self._awaiting_headers = False
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
             self._stop_parser("the headers are too long")
         super().on_headers_complete()
-        content_lengths = [value for name, value in self.headers if name == b"content-length"]
-        length = int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0
+        if self._is_upgrade:
+            return
+        length = self._num_body_bytes_left
         self._body_buffer = BodyBuffer(self.cycle, length) if 0 < length <= self.limits.max_body_bytes else None
         if self._body_buffer is not None:
             self.scope["state"][STATE_KEY] = self._body_buffer
@@ -123,16 +133,14 @@ class LimitedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def on_message_complete(self) -> None:
-        self._awaiting_headers, self._num_header_bytes = True, 0
+        self._num_header_bytes = 0
         super().on_message_complete()
 
-    def on_body(self, body: bytes) -> None:
-        if self.cycle.response_complete:
-            return
+    def take_body(self, body: bytes) -> None:
         if self._body_buffer is not None and self._body_buffer.is_receiving:
             self._body_buffer.append(body)
         else:
-            super().on_body(body)
+            super().take_body(body)
 
     def _start_header_timer(self) -> None:
         self._timer = self.loop.call_later(self.limits.body_timeout_s, self._reject, b"408 Request Timeout")
@@ -149,6 +157,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def limited_protocol(limits: ServeLimits) -> type[HttpToolsProtocol]:
+def limited_protocol(limits: ServeLimits) -> type[SequentialProtocol]:
     """Return uvicorn's HTTP protocol class with these limits. Uvicorn makes the instances."""
     return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})

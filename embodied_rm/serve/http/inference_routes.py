@@ -24,9 +24,7 @@ INTERNAL_ERROR = RequestError(ErrorCode.INTERNAL_ERROR, "the service failed: see
 
 def inference_routes(service: RewardService) -> list[Route]:
     """Return the routes that run inference."""
-    budget, limits = request_body.BodyBudget(service.limits), service.limits
-    description = "Bytes of buffered request bodies"
-    service.metrics.add_gauge("buffered_request_bytes", description, lambda: budget.reserved_bytes)
+    limits = service.limits
 
     def make_route(path: str, endpoint: str, handler: RequestHandler, *content_types: str) -> Route:
         """Return a route that reads a request, runs its handler, and records metrics."""
@@ -34,7 +32,7 @@ def inference_routes(service: RewardService) -> list[Route]:
         async def handle(request: Request) -> Response:
             start_s = asyncio.get_running_loop().time()
             try:
-                with service.track_request(endpoint), budget.reserve() as grow_to:
+                with service.track_request(endpoint), service.budget.reserve() as grow_to:
                     declared_bytes = request_body.check_headers(request.headers, content_types, limits)
                     deadline = start_s + request_body.remaining_seconds(request.headers, limits)
                     body = await request_body.read_body(request, grow_to, limits, declared_bytes)

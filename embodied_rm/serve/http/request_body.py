@@ -1,47 +1,17 @@
 """Reads request bodies within limits on size, total memory and time."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER, TIMEOUT_HEADER
 from embodied_rm.serve.http.connection_limits import STATE_KEY
-from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
+from embodied_rm.serve.memory_budget import GrowTo
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service_config import ServeLimits
 
 MAX_LENGTH_DIGITS = 9  # digits of a count in a header
-
-
-class BodyBudget:
-    """Memory for all bodies, including those still arriving."""
-
-    def __init__(self, limits: ServeLimits) -> None:
-        self._limits = limits
-        self.reserved_bytes = 0
-
-    @contextmanager
-    def reserve(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that extends the memory of one request to a number of bytes. The end releases it.
-
-        The function raises `RequestError` if the budget is exhausted.
-        """
-        reserved_bytes = 0
-
-        def grow_to(num_bytes: int) -> None:
-            nonlocal reserved_bytes
-            added_bytes = max(num_bytes - reserved_bytes, 0)
-            if added_bytes and self.reserved_bytes + added_bytes > self._limits.max_queue_bytes:
-                raise overload_error("the queued requests have reached the size limit")
-            self.reserved_bytes += added_bytes
-            reserved_bytes += added_bytes
-
-        try:
-            yield grow_to
-        finally:
-            self.reserved_bytes -= reserved_bytes
 
 
 def check_headers(headers: Headers, content_types: tuple[str, ...], limits: ServeLimits) -> int:
@@ -60,9 +30,7 @@ def check_headers(headers: Headers, content_types: tuple[str, ...], limits: Serv
     return num_bytes
 
 
-async def read_body(
-    request: Request, grow_to: Callable[[int], None], limits: ServeLimits, declared_bytes: int
-) -> memoryview:
+async def read_body(request: Request, grow_to: GrowTo, limits: ServeLimits, declared_bytes: int) -> memoryview:
     """Return the body. Raises `RequestError` if it is too long or too slow."""
     grow_to(declared_bytes)
     buffer = request.scope.get("state", {}).get(STATE_KEY)
