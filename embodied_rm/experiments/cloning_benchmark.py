@@ -72,10 +72,10 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
         rates[recipe.clone_config.task][recipe.method].append(rate)
     for task, rates_by_method in rates.items():
         reporter.table(task, {method: f"{fmean(cell):.3f}" for method, cell in rates_by_method.items()})
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "success": rates}})
     if config.results_page is not None:
         text = markdown_section(config, rates, config.results_page)
         write_section(config.results_page, "bench cloning", text, title="Reward rules")
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "success": rates}})
 
 
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:

@@ -113,7 +113,6 @@ def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     for task, task_cells in group_by_task(cells).items():
         for rule in config.rules:
             reporter.table(f"{task}, {rule}", summarize_cells(filter_by_rule(task_cells, rule), target))
-    run.write_json("metrics.json", {"machine": describe_machine(), **comparison.as_dict()})
     write_report(run.file_path("report.html"), comparison.build_report())
     plot_learning_curves(run.file_path("learning.png"), comparison.success_bands(), target)
     if page is not None:
@@ -121,6 +120,7 @@ def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
         num_versions = results_cache.count_code_versions([recipe.name for recipe in recipes])
         text = markdown_section(config, comparison, page, num_versions, digest)
         write_section(page, f"compare {config.name}", text, title="Reward rules")
+    run.write_json("metrics.json", {"machine": describe_machine(), **comparison.as_dict()})
 
 
 def task_preset(config: CompareConfig, task: str) -> TaskPreset:

@@ -103,10 +103,10 @@ def main(config: BenchDPOConfig, run: RunFolder, reporter: Reporter) -> None:
         results[cell.task].append(cache.get_or_measure(cell.name, settings, run.path / "cells" / cell.name, measure))
     for task, rows in results.items():
         reporter.table(task, {method: f"{fmean(row[method] for row in rows):.3f}" for method in METHODS})
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "results": results}})
     if config.results_page is not None:
         text = markdown_section(results, asdict(config), METHODS, config.results_page)
         write_section(config.results_page, "bench dpo", text, title="Policies from a world model")
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "results": results}})
 
 
 def measure_cell(cell: RecordingsCell, config: BenchDPOConfig, pipeline: Pipeline) -> dict[str, float]:

@@ -100,11 +100,11 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     first_cell = results[0][1]
     baselines = first_cell["baselines"] | bench_data.similarity_metrics(similarity)
     metrics = {"machine": describe_machine(), "label_schemes": scheme_results, "baselines": baselines}
-    run.write_json("metrics.json", {"bench": metrics})
     if config.results_page is not None:
         num_episodes = [first_cell[key] for key in ("num_train_episodes", "num_eval_episodes")]
         text = markdown_section(config, config.results_page, rows, baselines, *num_episodes)
         write_section(config.results_page, "bench labels", text, "Labeling schemes")
+    run.write_json("metrics.json", {"bench": metrics})
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,10 @@ def main(config: BenchOfflineConfig, run: RunFolder, reporter: Reporter) -> None
         rates[cell.task][cell.method].append(result["success"])
     for task, rates_by_method in rates.items():
         reporter.table(task, {method: f"{fmean(values):.3f}" for method, values in rates_by_method.items()})
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "success": rates}})
     if config.results_page is not None:
         text = markdown_section(config, rates, config.results_page)
         write_section(config.results_page, "bench offline", text, title="Policies from recorded episodes")
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "success": rates}})
 
 
 def measure_cell(cell: MethodCell, config: BenchOfflineConfig, pipeline: Pipeline) -> dict[str, float]:

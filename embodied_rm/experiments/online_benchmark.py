@@ -85,10 +85,10 @@ def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
         cells.append(CellResult.from_json(result))
     for method in config.methods:
         reporter.table(method, summary([cell for cell in cells if cell.rule == method], config.target_success))
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "cells": list(map(asdict, cells))}})
     if config.results_page is not None:
         text = markdown_section(cells, asdict(config), config.results_page)
         write_section(config.results_page, "bench online", text, title="Offline, then online")
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "cells": list(map(asdict, cells))}})
 
 
 def measure_cell(cell: MethodCell, config: BenchOnlineConfig, pipeline: Pipeline) -> dict[str, Any]:

@@ -66,10 +66,10 @@ def main(config: BenchProgramsConfig, run: RunFolder, reporter: Reporter) -> Non
     for arm in ARMS:
         rates = [cell.refined_success for cell in filter_by_rule(cells, arm)]
         reporter.table(arm, {"success": fmean(rates), "policies": len(rates)})
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "cells": list(map(asdict, cells))}})
     if config.results_page is not None:
         text = markdown_section(searches, cells, config.generations * config.candidates, config.results_page)
         write_section(config.results_page, "bench programs", text, title="Reward programs")
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "cells": list(map(asdict, cells))}})
 
 
 def transcript_path(config: BenchProgramsConfig, task: str) -> Path:

@@ -40,9 +40,9 @@ def write_results(
     run: RunFolder, page: Path | None, command: str, metrics: Mapping[str, Any], text: str, title: str = "Benchmarks"
 ) -> None:
     """Write the metrics of a benchmark into its run folder and, if a page is set, its section."""
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **metrics}})
     if page is not None:
         write_section(page, command, text, title)
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **metrics}})
 
 
 def write_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:

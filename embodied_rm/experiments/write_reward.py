@@ -213,8 +213,8 @@ def write_results(config: WriteRewardConfig, history: list[Candidate], run: RunF
         "refused": len(history) - len(tried),
     }
     reporter.table("best program", metrics)
-    run.write_json("metrics.json", {"write_reward": metrics})
     write_report(run.file_path("report.html"), make_report(config, history, best))
+    run.write_json("metrics.json", {"write_reward": metrics})
     rule = RULE_OF_OUTPUT[config.output]
     reporter.log(f"use it: refine reward.rule={rule} reward.success_source=simulator program={run.path / PROGRAM_FILE}")
 

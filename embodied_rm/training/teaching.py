@@ -161,8 +161,8 @@ class Teacher:
         else:
             self._reporter.log(f"teaching {number}: no new weights were better on the held-out episodes, no change")
         self._reporter.table(f"teaching {number}", facts)
-        run.write_json("metrics.json", {"teach": facts})
         save_progress_net(run.path / TAUGHT_DIR, self.net, facts)
+        run.write_json("metrics.json", {"teach": facts})
 
     def _store_episodes(self, path: Path) -> None:
         """Write the episodes since the round before, labeled, unless they are stored already."""

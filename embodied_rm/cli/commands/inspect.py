@@ -50,11 +50,11 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
     write_issues(run, issues)
-    run.write_json("metrics.json", {"inspect": counts})
     report = make_report(config, source, issues, counts, reporter)
     write_report(run.file_path("report.html"), report)
     if report.contact_sheet:
         write_atomic(run.file_path("contact_sheet.png"), report.contact_sheet)
+    run.write_json("metrics.json", {"inspect": counts})
     if config.strict and issues:
         raise CheckFailedError(f"{config.data}: {len(issues)} issues; {run.path / 'issues.json'} lists them")
 
