@@ -18,6 +18,9 @@ ImageSize = tuple[int, int]
 MAX_NAME_CHARS = 200
 """Maximum length of an episode name; files are named after episodes."""
 
+MAX_CAPTION_CHARS = 120
+"""Maximum length of the text above an image; the time to draw a text grows with its length."""
+
 MAX_RATE_DEVIATION = 0.01
 """Share by which frame rates that count as one may differ."""
 
@@ -42,6 +45,14 @@ class EpisodeMeta:
     def index_in_dataset(self, row: int) -> int:
         """Return the index among all stored episodes; `row` is the position in the source."""
         return row if self.episode_index is None else self.episode_index
+
+    @property
+    def caption(self) -> str:
+        """Name and instruction in one printable line, cut at `MAX_CAPTION_CHARS`."""
+        text = f"{self.name}: {' '.join(self.instruction.split())}"
+        if len(text) > MAX_CAPTION_CHARS:
+            text = f"{text[: MAX_CAPTION_CHARS - 1]}\N{HORIZONTAL ELLIPSIS}"
+        return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a name that leads out of a folder: files are named after episodes."""
