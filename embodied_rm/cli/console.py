@@ -68,7 +68,12 @@ class ConsoleReporter:
     ) -> None:
         self.console = console or make_console()
         self._bar_delay_s, self._heartbeat_s = bar_delay_s, heartbeat_s
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=32), MofNCompleteColumn(), TimeLeftColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeLeftColumn(),
+        )
         self._progress = Progress(*columns, console=self.console, transient=True)
 
     def __enter__(self) -> Self:

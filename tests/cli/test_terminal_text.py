@@ -26,7 +26,9 @@ HOSTILE = {
     "NUL and DEL": "a\0b\x7f",
     "lone surrogate": "a\ud800b",
 }
-OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\ud800-\udfff]")
+OBEYED = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\ud800-\udfff]"
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -44,7 +46,9 @@ def test_every_output_of_the_reporter_escapes_controls(text: str) -> None:
 
 
 def test_other_text_is_printed_as_it_is() -> None:
-    text = "h\u00e4nge die Tasse auf, \u628a\u676f\u5b50\u6302\u4e0a, \u0627\u0631\u0641\u0639, \U0001f468\u200d\U0001f373"
+    text = (
+        "h\u00e4nge die Tasse auf, \u628a\u676f\u5b50\u6302\u4e0a, \u0627\u0631\u0641\u0639, \U0001f468\u200d\U0001f373"
+    )
     assert escape_controls(text) == text
 
 

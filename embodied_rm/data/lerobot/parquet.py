@@ -24,6 +24,28 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
 
 
+def to_records(table: pa.Table) -> list[tuple[dict[str, Any], str | None]]:
+    """Convert the rows of a table to dictionaries, each with a clause about a cell that is not readable, or None.
+
+    Such a cell, which is None in its dictionary, is a text that is not UTF-8, or a date outside of the calendar.
+    """
+    try:
+        return [(record, None) for record in table.to_pylist()]
+    except (ValueError, OverflowError):
+        return [_to_record(table.slice(row, 1), row) for row in range(len(table))]
+
+
+def _to_record(table: pa.Table, row: int) -> tuple[dict[str, Any], str | None]:
+    """Convert the only row of a table cell by cell; `row` is its number."""
+    record, issue = dict[str, Any](), None
+    for name in table.column_names:
+        try:
+            record[name] = table[name][0].as_py()
+        except (ValueError, OverflowError) as error:
+            record[name], issue = None, f"{name} of row {row} cannot be read ({_first_line(error)})"
+    return record, issue
+
+
 def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]:
     """Read some rows of a column, batch by batch, so that the whole column never has to fit into memory."""
     cells: dict[int, Any] = {}
