@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         _print_error(f"interrupted{interrupt}")
         return 130
+    except SystemExit as error:  # no command of this package raises it
+        _print_error(f"error: a task file or a plugin ended the program with SystemExit({error.code!r})")
+        return 2
     except RefusalError as error:
         _print_error(f"error: {error}")
         return 5
