@@ -13,15 +13,31 @@ from embodied_rm.data.dataset_files import check_file
 from embodied_rm.errors import DataError
 
 ROWS_PER_BATCH = 1024
+MAX_TABLE_BYTES = 1 << 30  # of the columns that are read of one file: a file of 1 MB can state 100 million rows
+BYTES_PER_VALUE = 8  # the largest number
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Read a parquet file."""
-    read_footer(path)
+    check_decoded_size(path, read_footer(path), columns)
     try:
         return pq.read_table(path, columns=columns, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+
+
+def check_decoded_size(path: Path, footer: pq.FileMetaData, columns: list[str] | None) -> None:
+    """Raise `DataError` for columns, None: all, that need more than `MAX_TABLE_BYTES` of memory by their footer."""
+    num_bytes = 0
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            name = chunk.path_in_schema
+            if columns is None or any(name == column or name.startswith(f"{column}.") for column in columns):
+                num_bytes += max(chunk.num_values * BYTES_PER_VALUE, chunk.total_uncompressed_size)
+    if num_bytes > MAX_TABLE_BYTES:
+        raise DataError(
+            f"{path}: its {footer.num_rows} rows need {num_bytes >> 20} MiB, {MAX_TABLE_BYTES >> 20} are possible"
+        )
 
 
 def to_records(table: pa.Table) -> list[tuple[dict[str, Any], str | None]]:
