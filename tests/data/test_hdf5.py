@@ -281,7 +281,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "which is half of one",
         "demo_2",
     ),
-    "images that nobody wrote": (edit_file(claim_a_few_rows), "not all of them were written", "demo_2"),
+    "images that were not written": (edit_file(claim_a_few_rows), "not all of them were written", "demo_2"),
     "images claimed but not stored": (edit_file(claim_many_rows), "demo_2 contains no images", "demo_2"),
     "cut short": (lambda path: truncate(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
     "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),

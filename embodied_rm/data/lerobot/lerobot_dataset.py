@@ -124,7 +124,8 @@ class LeRobotDataset(BaseDataset):
         if is_list_type(column.type):
             lengths = pc.unique(pc.list_value_length(column)).to_pylist()
             if len(lengths) > 1 or lengths == [0]:
-                raise DataError(f"{row.data_path}: {key} has rows of {lengths[:2]} values in episode {row.index}")
+                rows = "rows of different length" if len(lengths) > 1 else "rows without values"
+                raise DataError(f"{row.data_path}: {key} has {rows} in episode {row.index}")
             column = pc.list_flatten(column)
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             raise DataError(f"{row.data_path}: {key} holds {column.type}, numbers were expected")
