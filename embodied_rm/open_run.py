@@ -54,8 +54,9 @@ def remove_empty_run(run: RunFolder) -> None:
 def _check_same_config(
     stored: dict[str, Any], current: dict[str, Any], folder: Path, ignored_keys: Sequence[str]
 ) -> None:
-    if stored["command"] != current["command"]:
-        raise UserError(f"the run in {folder} is one of embodied-rm {stored['command']}, not of {current['command']}")
+    if stored.get("command") != current["command"] or not isinstance(stored.get("config"), dict):
+        command = stored.get("command")
+        raise UserError(f"the run in {folder} is one of embodied-rm {command}, not of {current['command']}")
     if changed := [key for key in differing_keys(stored["config"], current["config"]) if key not in ignored_keys]:
         raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")
 

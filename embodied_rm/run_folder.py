@@ -52,22 +52,28 @@ class RunFolder:
     """The folder of one run. It holds `config.json` from the start and `metrics.json` after the run has finished."""
 
     path: Path
+    is_continued: bool = False  # whether the folder held the run before it was opened
 
     @classmethod
     def open(cls, path: Path | str, *, resume: bool = False) -> RunFolder:
         """Create the folder; one that already holds a run needs `resume`, which continues the run."""
         folder = Path(path)
-        if (folder / "config.json").exists() and not resume:
+        is_continued = (folder / "config.json").exists()
+        if is_continued and not resume:
             raise UserError(
                 f"the folder {folder} already holds a run; pass resume=true to continue it, or another out="
             )
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder)
+        return cls(folder, is_continued)
 
     @property
     def finished(self) -> bool:
         """Whether the run in this folder has finished."""
         return (self.path / "metrics.json").exists()
+
+    def discard(self) -> None:
+        """Make the folder one that holds no run, because its command refused to begin."""
+        (self.path / "config.json").unlink(missing_ok=True)
 
     def file_path(self, name: str) -> Path:
         """Return a path inside the folder and create its parent folder."""
@@ -82,7 +88,14 @@ class RunFolder:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return the JSON object stored under that name."""
-        return json.loads((self.path / name).read_text())
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text())
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise UserError(f"{path}: is damaged, it holds no JSON object: name another out=, or delete {self.path}")
+        return value
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Lock of a run folder: one process writes into it, and a second one is told which.
+"""Lock of a run folder, or of a dataset that is annotated: one process writes into it, a second one learns which.
 
 The operating system holds the lock (`flock`) and releases it when the process ends, however that happens. The file says
 who holds it. A lock of another machine that did not release it cannot be checked from here.
@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +25,13 @@ NO_LOCK_ERRORS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems 
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of an existing folder; `UserError` if another process holds it."""
+def lock_folder(folder: Path, kind: str = "run folder", remedy: str = "wait, or name another out=") -> Iterator[None]:
+    """Hold the lock of an existing folder; `UserError` if another process holds it.
+
+    `kind` is a noun for the folder, and `remedy` says what its user can do, both for the message.
+    """
     path = folder / LOCK_FILE
-    descriptor = open_locked(path)
+    descriptor = open_locked(path, kind, remedy)
     try:
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         os.ftruncate(descriptor, 0)
@@ -38,18 +42,21 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def open_locked(path: Path) -> int:
+def open_locked(path: Path, kind: str, remedy: str) -> int:
     """Open and lock the file of a lock, and return its descriptor; `UserError` if another process holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise UserError(f"{path} is no file of a lock: delete it")
             if not try_lock(descriptor):
                 who = describe_owner(read_owner(descriptor))
-                raise UserError(f"the run folder {path.parent} is in use by {who}: wait, or name another out=")
+                raise UserError(f"the {kind} {path.parent} is in use by {who}: {remedy}")
             owner = read_owner(descriptor)
             if owner and owner.get("host") != socket.gethostname():
                 raise UserError(
-                    f"the run folder {path.parent} was not released by {describe_owner(owner)}: if that process has "
+                    f"the {kind} {path.parent} was not released by {describe_owner(owner)}: if that process has "
                     f"ended, delete {path}"
                 )
             if is_file_of(descriptor, path):
@@ -84,7 +91,7 @@ def read_owner(descriptor: int) -> dict[str, Any]:
     """Return who wrote the file of a lock; {} if it has just been created."""
     try:
         owner = json.loads(os.pread(descriptor, 4096, 0))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}
 

@@ -113,3 +113,23 @@ def test_of_many_processes_one_holds_it_at_a_time(tmp_path: Path) -> None:
     deadline = time.monotonic() + 200
     assert [process.wait(timeout=deadline - time.monotonic()) for process in processes] == [0] * 4
     assert counter.read_text() == "120"
+
+
+@pytest.mark.parametrize("kind", ["queue", "hard link"])
+def test_what_a_dataset_brings_as_a_lock_is_not_written(tmp_path: Path, kind: str) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    (tmp_path / "data").mkdir()
+    if kind == "queue":
+        os.mkfifo(tmp_path / "data" / LOCK_FILE)
+    else:
+        os.link(notes, tmp_path / "data" / LOCK_FILE)
+    with pytest.raises(UserError, match="is no file of a lock"), lock_folder(tmp_path / "data"):
+        pass
+    assert notes.read_text() == "mine"
+
+
+def test_an_owner_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text("[" * 4096)
+    with lock_folder(tmp_path):
+        pass

@@ -6,8 +6,7 @@ from typing import Any
 
 from embodied_rm.annotate.proposals import SubtaskProposer, propose_subtasks
 from embodied_rm.data.annotation import Annotation, AnnotationStore
-from embodied_rm.data.recordings.recording import check_subtasks
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.source import EpisodeSource, check_subtasks
 from embodied_rm.errors import UserError
 from embodied_rm.types import Subtask
 

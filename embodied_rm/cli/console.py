@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from embodied_rm.cli.terminal_text import escape_controls
+
 T = TypeVar("T")
 
 BAR_DELAY_S = 2.0  # delay before a job draws anything, s
@@ -66,7 +68,12 @@ class ConsoleReporter:
     ) -> None:
         self.console = console or make_console()
         self._bar_delay_s, self._heartbeat_s = bar_delay_s, heartbeat_s
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=32), MofNCompleteColumn(), TimeLeftColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeLeftColumn(),
+        )
         self._progress = Progress(*columns, console=self.console, transient=True)
 
     def __enter__(self) -> Self:
@@ -83,21 +90,22 @@ class ConsoleReporter:
         if total is None and isinstance(items, Sized):
             total = len(items)
         track = self._track_with_bar if self.console.is_terminal else self._track_with_lines
-        return track(items, description, total)
+        return track(items, escape_controls(description), total)
 
     def table(self, title: str, rows: Mapping[str, object]) -> None:
         """Print an aligned two-column table."""
+        cells = [(escape_controls(key), escape_controls(format_value(value))) for key, value in rows.items()]
         if not self.console.is_terminal:
-            width = max((len(key) for key in rows), default=0)
+            width = max((len(key) for key, _ in cells), default=0)
             self._print_line(title)
-            for key, value in rows.items():
-                self._print_line(f"  {key:<{width}}  {format_value(value)}")
+            for key, value in cells:
+                self._print_line(f"  {key:<{width}}  {value}")
             return
         grid = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
         grid.add_column(style="cyan", no_wrap=True)
         grid.add_column(overflow="fold")
-        for key, value in rows.items():
-            grid.add_row(f"  {key}", Text(format_value(value)))
+        for key, value in cells:
+            grid.add_row(Text(f"  {key}"), Text(value))
         self.console.print(grid)
 
     def log(self, text: str) -> None:
@@ -105,7 +113,7 @@ class ConsoleReporter:
         self._print_line(text)
 
     def _print_line(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_text(self.console, escape_controls(text))
 
     def _track_with_bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
         eta = EtaEstimator(time.monotonic())
@@ -162,6 +170,11 @@ def make_console(*, stderr: bool = False) -> Console:
     """Return a console for stdout or stderr; without a terminal it writes no control codes and does not wrap."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
+
+
+def print_text(console: Console, text: str) -> None:
+    """Print a text as it is, without markup and without wrapping its lines."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_progress(num_done: int, total: int | None, seconds: float, remaining_s: float | None) -> str:

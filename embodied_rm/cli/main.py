@@ -17,8 +17,9 @@ from typing import Any
 
 from embodied_rm.cli import help as pages
 from embodied_rm.cli.commands import COMMAND_MODULES
-from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console
+from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console, print_text
 from embodied_rm.cli.os_errors import RefusalError, describe_refusal
+from embodied_rm.cli.terminal_text import escape_controls
 from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         _print_error(f"interrupted{interrupt}")
         return 130
+    except SystemExit as error:  # no command of this package raises it
+        _print_error(f"error: a task file or a plugin ended the program with SystemExit({error.code!r})")
+        return 2
     except RefusalError as error:
         _print_error(f"error: {error}")
         return 5
@@ -213,4 +217,4 @@ def is_user_error(error: ValueError) -> bool:
 
 
 def _print_error(text: str) -> None:
-    make_console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    print_text(make_console(stderr=True), escape_controls(text, kept="\n"))

@@ -13,7 +13,8 @@ from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, Views
 
-FRAMES_PER_BLOCK = 32  # frames per block: enough for a batch, few enough to fit into memory at any image size
+FRAMES_PER_BLOCK = 32  # maximum number of frames per block: enough for a batch
+MAX_BLOCK_BYTES = 1 << 28  # of the images of a block, as far as one frame fits
 PREFETCH_COUNT = 2  # number of prefetched blocks
 
 T = TypeVar("T")
@@ -38,11 +39,18 @@ def iter_episode_blocks(
     length = source.meta[index].length
     try:
         frame_size = size or source.image_size(index)
-        for start in range(0, length, FRAMES_PER_BLOCK):
-            stop = min(start + FRAMES_PER_BLOCK, length)
+        num_frames = frames_per_block(frame_size, len(views))
+        for start in range(0, length, num_frames):
+            stop = min(start + num_frames, length)
             yield index, source.read_frames(index, start, stop, views=views, size=frame_size)
     except DataError as error:
         yield index, error
+
+
+def frames_per_block(size: ImageSize, num_views: int) -> int:
+    """Return how many frames of images of a size (height, width) a block has."""
+    frame_bytes = size[0] * size[1] * 3 * num_views
+    return min(FRAMES_PER_BLOCK, max(1, MAX_BLOCK_BYTES // frame_bytes))
 
 
 def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
@@ -90,7 +98,7 @@ def _read_sampled_frames(source: EpisodeSource, index: int, view: str, size: Ima
 
 
 def count_blocks(source: EpisodeSource, indices: Iterable[int]) -> int:
-    """Return the number of blocks that `iter_blocks` yields for readable episodes."""
+    """Return the number of blocks that `iter_blocks` yields for readable episodes with images of a usual size."""
     return sum(-(-source.meta[index].length // FRAMES_PER_BLOCK) for index in indices)
 
 

@@ -34,12 +34,25 @@ def read_json(path: Path, description: str, expected_type: type) -> Any:
     """Read a JSON object or list; `description` is a noun for the kind of file, `expected_type` dict or list."""
     check_file(path, description)
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(content, expected_type):
         raise DataError(f"{path}: a JSON {'object' if expected_type is dict else 'list'} was expected")
     return content
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON of a dataset; raise `ValueError` for any text that is none, or that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def split_json_lines(text: str) -> list[str]:
+    """Return the lines of a JSONL text that are not blank. Only "\\n" ends one: strings may hold other separators."""
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def dump_json_like(text: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from embodied_rm.data.names import MAX_FPS, MIN_FPS, check_name, is_frame_rate
 from embodied_rm.data.orientation import check_orientations
 from embodied_rm.errors import DataError, UserError, unknown_name_message
 
@@ -28,13 +29,15 @@ class FeatureMap:
         if not all(isinstance(name, str) and name for name in names):
             raise UserError(f"views and columns are named by texts, got {self.views}, {self.state}, {self.action}")
         check_orientations(self.orientation)
-        if self.fps is not None and not self.fps > 0:
-            raise UserError(f"fps must be > 0, got {self.fps}")
+        if self.fps is not None and not is_frame_rate(self.fps):
+            raise UserError(f"fps must be from {MIN_FPS} to {MAX_FPS:g}, got {self.fps}")
         if self.max_drift_s is not None and not self.max_drift_s >= 0:
             raise UserError(f"max_drift_s must be >= 0, got {self.max_drift_s}")
 
     def resolve_views(self, stored: Collection[str], source: object) -> dict[str, str]:
-        """Return new name -> stored name; raise `DataError` if a view is not stored or two views get the same name."""
+        """Return new name -> stored name; raise `DataError` if a view is not stored, or a new name is bad or twice."""
+        for name in self.views.values() or stored:
+            check_name(name, f"view of {source}")
         if not self.views:
             return {name: name for name in stored}
         for view in self.views:

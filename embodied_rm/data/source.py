@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.names import check_name, check_text
 from embodied_rm.errors import DataError, UserError, unknown_name_message
 from embodied_rm.types import Array, Episode, IntArray, Subtask, Views
 
 ImageSize = tuple[int, int]
 """(height, width)."""
-MAX_NAME_CHARS = 200
-"""Maximum length of an episode name; files are named after episodes."""
+MAX_EPISODE_FRAMES = 1_000_000
+"""Maximum number of frames of an episode: a file can state any number without storing them."""
+
+MAX_CAPTION_CHARS = 120
+"""Maximum length of the text above an image; the time to draw a text grows with its length."""
 
 MAX_RATE_DEVIATION = 0.01
 """Share by which frame rates that count as one may differ."""
@@ -43,13 +48,23 @@ class EpisodeMeta:
         """Return the index among all stored episodes; `row` is the position in the source."""
         return row if self.episode_index is None else self.episode_index
 
+    @property
+    def caption(self) -> str:
+        """Name and instruction in one printable line, cut at `MAX_CAPTION_CHARS`."""
+        text = f"{self.name}: {' '.join(self.instruction.split())}"
+        if len(text) > MAX_CAPTION_CHARS:
+            text = f"{text[: MAX_CAPTION_CHARS - 1]}\N{HORIZONTAL ELLIPSIS}"
+        return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
     def __post_init__(self) -> None:
-        """Raise `DataError` for a name that leads out of a folder: files are named after episodes."""
-        parts = self.name.split("/")
-        if not set(parts).isdisjoint(("", ".", "..")) or any(char in "\\:" or ord(char) < 32 for char in self.name):
-            raise DataError(f"{self.name!r} is not a valid episode name: files are named after it")
-        if len(self.name) > MAX_NAME_CHARS:
-            raise DataError(f"an episode name has {len(self.name)} characters: {self.name[:40]!r}...")
+        """Raise `DataError` for a name that leads out of a folder, texts that no file can store, and bad subtasks."""
+        check_name(self.name, "episode name")
+        check_text(self.instruction, f"the instruction of {self.name}")
+        for text in (*(subtask.name for subtask in self.subtasks), *self.metadata, *self.metadata.values()):
+            check_text(text, f"a text of {self.name}")
+        if not 0 < self.length <= MAX_EPISODE_FRAMES:
+            raise DataError(f"{self.name} has {self.length} frames, 1 to {MAX_EPISODE_FRAMES} are possible")
+        check_subtasks(self.subtasks, self.length, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +173,17 @@ def find_index(source: EpisodeSource, episode_index: int) -> int:
             return index
     hint = "; it was excluded, embodied-rm inspect lists the reason" if source.issues else ""
     raise UserError(f"episode {episode_index} is not among the {len(source)} readable episodes{hint}")
+
+
+def check_subtasks(subtasks: Sequence[Subtask], length: int, source: Path | str) -> None:
+    """Raise `DataError` for subtasks that overlap or end after the last frame."""
+    for previous, current in pairwise(subtasks):
+        if current.start < previous.end:
+            name, start = current.name, current.start
+            raise DataError(f"{source}: subtask {name!r} starts at {start}, before {previous.name!r} ends")
+    for subtask in subtasks:
+        if subtask.end > length:
+            raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")
 
 
 def check_finite(values: Array, name: str, source: object) -> None:

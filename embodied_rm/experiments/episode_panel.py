@@ -47,4 +47,4 @@ def contact_sheet_row(source: EpisodeSource, row: int) -> ContactSheetRow:
         for label, frame_index in (("first", 0), ("middle", (meta.length - 1) // 2), ("last", meta.length - 1)):
             views = source.read_frames(row, frame_index, frame_index + 1, views=[view], size=None)
             images[f"{view}: {label}"] = resize_to_height(np.asarray(views.frames)[:, 0], SHEET_HEIGHT_PX)[0]
-    return ContactSheetRow(caption=f"{meta.name}: {meta.instruction}", views=images)
+    return ContactSheetRow(caption=meta.caption, views=images)

@@ -36,7 +36,8 @@ def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale:
         axes.plot(seconds[is_ood], np.zeros(is_ood.sum()), "|", color="tab:red", label="out of distribution")
     for subtask in meta.subtasks:
         axes.axvline(subtask.start / fps, color="0.8", linewidth=0.8, zorder=0)
-    axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{meta.name}: {meta.instruction}")
+    axes.set(xlabel="seconds", ylim=(-0.02, 1.02))
+    axes.set_title(meta.caption, parse_math=False)  # an instruction may hold any character, "$" too
     axes.legend(loc="upper left", frameon=False)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)

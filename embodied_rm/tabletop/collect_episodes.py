@@ -1,6 +1,5 @@
 """`embodied-rm collect`: record a dataset of scripted experts, scripted failures and stored policies."""
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -10,7 +9,7 @@ from pathlib import Path
 from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.command import Command
-from embodied_rm.data.dataset_path import DATASET_DIR
+from embodied_rm.data.dataset_path import begin_dataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
 from embodied_rm.data.renderers import RENDERER_KEY
@@ -87,13 +86,13 @@ def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
 
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
     """Write `<run>/dataset` and return the counts of episodes and frames."""
-    remove_partial_dataset(run.path)
+    target = begin_dataset(run)
     outcome_counts, num_successes, frames = Counter[str](), 0, 0
     writes_state = len(set(map(observation_size, config.tasks))) == 1
     if not writes_state:
         problem = "the tasks' observations differ in size, so the dataset has no state"
         reporter.log(f"{problem}: no policy can be cloned from it")
-    with DatasetWriter(run.path / DATASET_DIR, robot_type=Path(config.env.robot).stem) as writer:
+    with DatasetWriter(target, robot_type=Path(config.env.robot).stem) as writer:
         for task_index, task in enumerate(config.tasks):
             total = config.num_successes + config.num_failures + config.num_post_success
             total += (config.rollouts_per_policy or 0) * len(policies_for_task(config, task))
@@ -105,13 +104,6 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
                 num_successes += episode.success is True
     reporter.table("recorded", {**dict(sorted(outcome_counts.items())), "successes": num_successes, "frames": frames})
     return {"episodes": outcome_counts.total(), "successes": num_successes, "frames": frames}
-
-
-def remove_partial_dataset(folder: Path) -> None:
-    """Remove the partial dataset of an earlier, killed session of this run."""
-    for leftover in (folder / DATASET_DIR, *folder.glob(f".{DATASET_DIR}.partial-*")):
-        if leftover.exists():
-            shutil.rmtree(leftover)
 
 
 def observation_size(task: str) -> int:

@@ -116,5 +116,5 @@ def _import_file(path: Path) -> None:
         spec.loader.exec_module(module)
     except SimError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SimError(f"{path}: running it ended in {describe_error(error, str(path))}") from error

@@ -21,7 +21,7 @@ def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
     raise SimError(f"unknown {kind} {name!r}.{hint} Available: {', '.join(sorted(table))}")
 
 
-def describe_error(error: Exception, source_file: str) -> str:
+def describe_error(error: BaseException, source_file: str) -> str:
     """Return the first line of an error, and the last line of `source_file` in its traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source_file]
     location = f" (line {lines[-1]} of {source_file})" if lines else ""

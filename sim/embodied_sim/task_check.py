@@ -96,7 +96,7 @@ class TaskCheck:
             return call()
         except SimError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             source_file = type(self.task).expert_plan.__code__.co_filename
             raise self.error(f"{action} ended in {describe_error(error, source_file)}") from error
 

@@ -146,3 +146,16 @@ def test_a_judge_proposes_the_named_subtasks(dataset: Path, tmp_path: Path) -> N
     assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three subtasks is done"
     with pytest.raises(UserError, match="name them, subtasks="):
         make_proposer(AnnotateCommand(data=dataset, judge=judge))
+
+
+def test_a_dataset_is_annotated_by_one_process_at_a_time(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(dataset / "dataset")
+    with run_page("annotate", f"data={dataset}") as page:
+        for path in (dataset, dataset / "dataset", tmp_path / "link"):
+            assert main(["annotate", f"data={path}"]) == 2
+            error = capsys.readouterr().err
+            assert f"{dataset / 'dataset'} is in use by process {page.process.pid}" in error and "out=" not in error
+        page.interrupt()
+    assert not list(dataset.rglob(".lock")), "the next process can annotate it"

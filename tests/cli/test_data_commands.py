@@ -83,7 +83,7 @@ def test_drift_is_reported_and_can_be_limited(tmp_path, capsys):
         (["features.views={frnt: top}"], "unknown view 'frnt'. Did you mean 'front'?"),
         (["features.views=[front]"], "features.views must be a mapping like {a:1}, got [front]"),
         (["features.state=[nothing]"], "unknown column 'nothing'"),
-        (["features.fps=0"], "fps must be > 0, got 0"),
+        (["features.fps=0"], "fps must be from 0.001 to 10000, got 0"),
         (["features.max_drift_s=-1"], "max_drift_s must be >= 0, got -1"),
         (["features.max_drift=1"], "Did you mean 'features.max_drift_s'?"),
         (["image_size=[15,24]"], "image_size must be [height, width], both even"),

@@ -223,6 +223,19 @@ def claim_many_rows(file: h5py.File) -> None:
         file.create_dataset(f"data/demo_2/obs/{view}", shape, np.uint8, chunks=(1, 48, 64, 3))
 
 
+def set_rate(file: h5py.File, rate: str) -> None:
+    file["data"].attrs.update(env_args='{"env_kwargs": {"control_freq": ' + rate + "}}")
+
+
+def claim_a_few_rows(file: h5py.File) -> None:
+    """A recorder that ended early: the file has room for more images than were written."""
+    file["data/demo_2/obs"].pop("agentview_image")
+    images = file["data/demo_2/obs"].create_dataset(
+        "agentview_image", (LENGTH, 48, 64, 3), np.uint8, chunks=(1, 48, 64, 3)
+    )
+    images[: LENGTH - 1] = 1
+
+
 def nest_groups(file: h5py.File) -> None:
     file.create_group("data/demo_2/" + "/".join("abcdefghij"))
 
@@ -252,6 +265,23 @@ CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "stores no frame rate",
         "lift",
     ),
+    "a rate of 400 digits": (
+        edit_file(lambda file: set_rate(file, "1" + "0" * 400)),
+        "states the frame rate 1000",
+        "lift",
+    ),
+    "an infinite rate": (edit_file(lambda file: set_rate(file, "Infinity")), "states the frame rate inf", "lift"),
+    "nested settings": (
+        edit_file(lambda file: file["data"].attrs.update(env_args="[" * 30_000 + "]" * 30_000)),
+        "stores no frame rate",
+        "lift",
+    ),
+    "half of a character": (
+        edit_file(lambda file: file["data/demo_2"].attrs.update(ep_meta='{"lang": "a\\ud800b"}')),
+        "which is half of one",
+        "demo_2",
+    ),
+    "images that were not written": (edit_file(claim_a_few_rows), "not all of them were written", "demo_2"),
     "images claimed but not stored": (edit_file(claim_many_rows), "demo_2 contains no images", "demo_2"),
     "cut short": (lambda path: truncate(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
     "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),

@@ -210,7 +210,7 @@ EXCLUDING_ISSUES = {
     "subtask past the end": (
         set_cells(EPISODES_PATH, subtask_end_frames=(2, [10, 99])),
         EPISODES_PATH,
-        "ends at 99",
+        "ends at frame 99",
         "trial_2",
     ),
     "data in a missing file": (

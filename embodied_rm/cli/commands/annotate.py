@@ -17,6 +17,7 @@ from embodied_rm.data.open_dataset import open_annotations
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.run_lock import lock_folder
 from embodied_rm.types import Array, Episode
 
 MAX_SCORED_FRAMES = 64  # frames of an episode that a judge scores; its progress is interpolated between them
@@ -57,7 +58,14 @@ def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
 
 
 def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Serve the page until Ctrl-C, then print what was saved."""
+    """Serve the page until Ctrl-C, then print what was saved. One process annotates a dataset at a time."""
+    path = resolve_dataset(config.data).resolve()
+    with lock_folder(path if path.is_dir() else path.parent, "dataset", "annotate it on the page of that process"):
+        serve_page(config, reporter)
+
+
+def serve_page(config: AnnotateCommand, reporter: Reporter) -> None:
+    """Serve the page of a dataset whose lock is held."""
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     store = open_annotations(resolve_dataset(config.data), source)
     if repaired := store.repair():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embodied_rm.command import Command
 from embodied_rm.data.convert_dataset import convert_dataset
-from embodied_rm.data.dataset_path import DATASET_DIR
+from embodied_rm.data.dataset_path import begin_dataset
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -35,9 +35,9 @@ class ConvertCommand:
 def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
     """Convert the episodes, open the result to check it, and write counts into the run folder."""
     start_s = time.monotonic()
+    target = begin_dataset(run)
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     size = None if config.image_size is None else (config.image_size[0], config.image_size[1])
-    target = run.path / DATASET_DIR
     issues = convert_dataset(source, target, reporter, size=size, robot_type=config.robot_type)
     report_issues(issues, reporter, max_lines=None)
     write_issues(run, [*source.issues, *issues])

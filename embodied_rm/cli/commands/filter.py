@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.convert_dataset import convert_dataset
-from embodied_rm.data.dataset_path import DATASET_DIR
+from embodied_rm.data.dataset_path import begin_dataset
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset, report_issues, write_issues
 from embodied_rm.errors import DataError
@@ -30,6 +30,7 @@ class FilterCommand(SelectionConfig):
 
 def main(config: FilterCommand, run: RunFolder, reporter: Reporter) -> None:
     """Select episodes by their scores and convert them; write the prediction of every episode and counts."""
+    target = begin_dataset(run)
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     predictions = read_predictions(config.scores, source.meta)
     episodes = select_episodes(source.meta, predictions, to_base_config(config, SelectionConfig))
@@ -38,11 +39,11 @@ def main(config: FilterCommand, run: RunFolder, reporter: Reporter) -> None:
     kept = [row for row, episode in enumerate(episodes) if episode.reason is None]
     if not kept:
         raise DataError(f"no episode of {config.data} is good enough: {run.file_path(SELECTION_FILE)} says why")
-    issues = convert_dataset(source, run.path / DATASET_DIR, reporter, indices=kept, robot_type=config.robot_type)
+    issues = convert_dataset(source, target, reporter, indices=kept, robot_type=config.robot_type)
     report_issues(issues, reporter, max_lines=None)
     write_issues(run, [*source.issues, *issues])
     metrics = {"episodes": len(episodes), "kept": len(kept) - len(issues), "unreadable": len(issues)}
-    reporter.table("filter", {**metrics, "dataset": run.path / DATASET_DIR})
+    reporter.table("filter", {**metrics, "dataset": target})
     run.write_json("metrics.json", {"filter": metrics})
 
 

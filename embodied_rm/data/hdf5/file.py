@@ -1,7 +1,6 @@
 """HDF5 files, read in a child process."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.data.dataset_files import check_file
+from embodied_rm.data.dataset_files import check_file, parse_json
+from embodied_rm.data.source import MAX_EPISODE_FRAMES
 from embodied_rm.data.subprocess_worker import SubprocessWorker
-from embodied_rm.errors import UserError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Array, Frames
-
-MAX_EPISODE_FRAMES = 1_000_000  # maximum frames per episode; a file can claim any number of rows without storing them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +24,7 @@ class Hdf5Tree:
     """Group -> its attributes that are numbers or texts; "" is the root. None: a long text. Long JSON lacks entries."""
     shapes: Mapping[str, tuple[int, ...]]  # full name of a dataset -> its shape
     dtypes: Mapping[str, str]  # full name of a dataset -> its NumPy dtype, or "text"
+    unwritten: frozenset[str]  # full names of datasets whose values the file states and does not hold
 
     def datasets_in(self, group: str) -> tuple[str, ...]:
         """Return the datasets of a group at any depth, by their names relative to the group."""
@@ -34,7 +33,7 @@ class Hdf5Tree:
     def read_json(self, group: str, attribute: str) -> dict[str, Any] | None:
         """Return a JSON attribute of a group; {} if it is not stored, None if it is not an object."""
         try:
-            content = json.loads(self.attributes.get(group, {}).get(attribute, "{}"))
+            content = parse_json(self.attributes.get(group, {}).get(attribute, "{}"))
         except (ValueError, TypeError):
             return None
         return content if isinstance(content, dict) else None
@@ -44,6 +43,12 @@ class Hdf5Tree:
         shape = self.shapes[name]
         is_rgb = self.dtypes[name] == "uint8" and len(shape) == 4 and shape[3] == 3
         return is_rgb and min(shape) > 0 and shape[0] <= MAX_EPISODE_FRAMES
+
+    def check_written(self, names: Iterable[str], source: str) -> None:
+        """Raise `DataError` for a dataset with rows that nobody wrote, as a recorder leaves that ended early."""
+        for name in names:
+            if name in self.unwritten:
+                raise DataError(f"{source}: {name} has {self.shapes[name][0]} rows, and not all of them were written")
 
 
 class Hdf5Reader(SubprocessWorker):
@@ -63,7 +68,8 @@ class Hdf5Reader(SubprocessWorker):
         _, reply = self.request(path, "tree")
         shapes = {name: tuple(item["shape"]) for name, item in reply["datasets"].items()}
         dtypes = {name: item["dtype"] for name, item in reply["datasets"].items()}
-        return Hdf5Tree(attributes=reply["attributes"], shapes=shapes, dtypes=dtypes)
+        unwritten = frozenset(name for name, item in reply["datasets"].items() if not item["is_written"])
+        return Hdf5Tree(attributes=reply["attributes"], shapes=shapes, dtypes=dtypes, unwritten=unwritten)
 
     def read_array(self, path: Path, dataset: str) -> Array:
         """Read a numeric dataset [T, ...] as float32 [T, D]."""

@@ -50,6 +50,7 @@ def _build_episode(
     views = {name: f"{episode}/{stored[view]}" for name, view in feature_map.resolve_views(stored, source).items()}
     if not views:
         raise DataError(f"{source} contains no images (observations or infos, uint8 [T, H, W, 3])")
+    tree.check_written(views.values(), source)
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     numeric_keys = [key for key in keys if key not in image_keys and tree.dtypes[f"{episode}/{key}"] != "text"]
     state, action = (

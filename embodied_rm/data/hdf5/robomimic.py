@@ -14,6 +14,7 @@ from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
 from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
 from embodied_rm.data.issues import DataIssue, list_names
+from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.orientation import STORED
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -131,8 +132,9 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
     kwargs = (tree.read_json(DATA_GROUP, "env_args") or {}).get("env_kwargs")
     stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     fps = feature_map.fps or stored
-    if not isinstance(fps, int | float) or not fps > 0:
-        raise DataError(f"{path}: stores no frame rate; set features.fps=")
+    if not is_frame_rate(fps):
+        found = "stores no frame rate" if stored is None else f"states the frame rate {str(stored)[:40]}"
+        raise DataError(f"{path}: {found}; set features.fps=")
     return float(fps)
 
 
@@ -149,6 +151,7 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
     views = {view: f"{group}/{stored[name]}" for view, name in feature_map.resolve_views(stored, source).items()}
     if not views:
         raise DataError(f"{source} contains no images (obs/<camera>_image, uint8 [T, H, W, 3])")
+    tree.check_written(views.values(), source)
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     default_state = STATE_KEYS if set(STATE_KEYS) <= set(keys) else ()
     state, action = (

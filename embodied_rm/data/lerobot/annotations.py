@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from embodied_rm.data.annotation import Annotation
 from embodied_rm.data.dataset_files import dump_json_like, read_json, write_inside
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet
+from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet, to_records
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats
-from embodied_rm.data.lerobot.v30 import episode_files, file_path, parse_meta
+from embodied_rm.data.lerobot.v30 import INDEX_COLUMNS, episode_files, file_path, is_needed, parse_meta
 from embodied_rm.data.lerobot.write import subtask_column
 from embodied_rm.errors import DataError
 from embodied_rm.types import IntArray
@@ -90,13 +90,11 @@ def _iter_records(root: Path, episode_index: int | None = None) -> Iterator[tupl
     """Yield the rows of `meta/episodes` (of one episode, or all) and their files, without the columns on videos."""
     for path in episode_files(root):
         columns = read_footer(path).schema.to_arrow_schema().names
-        # The columns on videos and the other statistics are not needed.
-        prefixes = ("stats/", "videos/")
-        table = read_parquet(
-            path, [c for c in columns if c.startswith(SUBTASK_STATS_PREFIX) or not c.startswith(prefixes)]
-        )
+        needed = {"tasks", *INDEX_COLUMNS}
+        names = [name for name in columns if name in needed or name.startswith(SUBTASK_STATS_PREFIX) or is_needed(name)]
+        table = read_parquet(path, names)
         rows = table if episode_index is None else table.filter(pc.equal(table["episode_index"], episode_index))
-        yield from ((path, record) for record in rows.to_pylist())
+        yield from ((path, record) for record, _ in to_records(rows))
 
 
 def _find_record(root: Path, episode_index: int) -> tuple[Path, dict[str, Any]]:

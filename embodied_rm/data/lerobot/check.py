@@ -227,6 +227,6 @@ def _find_row_error(
     if clock_error is not None:
         return f"{clock_error} of episode {row.index}"
     task_indices = table["task_index"][row_indices]
-    if not ((task_indices >= 0) & (task_indices < num_tasks)).all():
+    if not ((task_indices >= 0) & (task_indices < num_tasks) & (task_indices % 1 == 0)).all():
         return f"task_index of episode {row.index} names no task"
     return None

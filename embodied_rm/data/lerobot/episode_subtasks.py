@@ -29,7 +29,9 @@ def read_episode_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtas
 def read_subtasks(record: Mapping[str, Any], columns: Sequence[str]) -> tuple[Subtask, ...]:
     """Return the subtasks in the columns of names, first frames and ends, which are excluded."""
     values = (record.get(key) or () for key in columns)
-    return tuple(Subtask(name=name, start=start, end=end) for name, start, end in zip(*values, strict=True))
+    return tuple(
+        Subtask(name=name, start=_to_frame(start), end=_to_frame(end)) for name, start, end in zip(*values, strict=True)
+    )
 
 
 def read_sarm_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtask, ...]:

@@ -7,12 +7,14 @@ Source: `lerobot` 0.4 for v3.0 (`lerobot/datasets/utils.py`: several episodes pe
 import json
 import re
 from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from embodied_rm.data.dataset_files import read_json
+from embodied_rm.data.names import check_name, is_frame_rate
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
 
@@ -132,11 +134,13 @@ def read_info(root: Path) -> dict[str, Any]:
             raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
     if "total_tasks" in info and type(info["total_tasks"]) is not int:
         raise DataError(f"{path}: 'total_tasks' is {info['total_tasks']!r}")
-    if not 0 < info["fps"] < 10_000:
+    if not is_frame_rate(info["fps"]):
         raise DataError(f"{path}: fps is {info['fps']}")
     for key, feature in info["features"].items():
         if not isinstance(feature, dict) or not isinstance(feature.get("dtype"), str) or "shape" not in feature:
             raise DataError(f"{path}: feature {key!r} has no dtype and shape")
+        if feature["dtype"] in (VIDEO, IMAGE):
+            check_name(key, f"feature of {path}")
     has_video_features = any(feature["dtype"] == VIDEO for feature in info["features"].values())
     for key, template in PATH_TEMPLATES[major_version(info)].items():
         if info.get(key) != template and (key != "video_path" or has_video_features):
@@ -171,7 +175,9 @@ def stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def has_videos(root: Path, key: str) -> bool:
     """Return whether a video feature has a folder of files, of version 3.0 or 2.1."""
-    return any(path.is_dir() for pattern in (key, f"chunk-*/{key}") for path in (root / "videos").glob(pattern))
+    return any(
+        path.is_dir() for pattern in (escape(key), f"chunk-*/{escape(key)}") for path in (root / "videos").glob(pattern)
+    )
 
 
 def _is_depth(feature: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """Annotations in the frames of LeRobot datasets of others: tasks that follow each other, subtasks and success."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embodied_rm.data.dataset_files import parse_json, split_json_lines
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.check import EpisodeRows
@@ -44,7 +44,7 @@ class FrameAnnotations:
     subtask_names: Mapping[int, str]
     """subtask_index -> name. Empty: there are none, or they are those of this package."""
     unread: dict[str, DataIssue] = field(default_factory=dict)
-    """Column -> the first issue; it excludes no episode."""
+    """Column -> the first issue, which excludes no episode; or the name of an episode that is excluded -> why."""
 
     @classmethod
     def open(cls, root: Path, fps: float) -> "FrameAnnotations":
@@ -56,7 +56,7 @@ class FrameAnnotations:
     def annotate(
         self, path: Path, rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
     ) -> list[EpisodeIndexRow]:
-        """Return the episodes of a data file with what their frames say; what an episode states itself stays."""
+        """Return the readable episodes of a data file with what their frames say; what one states itself stays."""
         stored = read_footer(path).schema.to_arrow_schema().names
         columns = [name for name in (*SUCCESS_COLUMNS, fmt.SUBTASK_KEY) if name in stored]
         if unread := [name for name in stored if ANNOTATION_PATTERN.search(name) and name != fmt.SUBTASK_KEY]:
@@ -69,17 +69,29 @@ class FrameAnnotations:
         annotated = []
         for row in rows:
             first, last = edges[row.index]
-            meta = replace(row.meta, instruction=self.instruction(row.meta, episode_rows[row.index].tasks))
-            if table is not None:
-                frames = table.slice(first, meta.length)
-                meta = replace(meta, success=self.success(meta, frames), subtasks=self.subtasks(meta, frames))
+            frames = None if table is None else table.slice(first, row.meta.length)
             # Some writers repeat only the rows of language so far: the last frame has all of them.
-            if language := cells.get(last) or cells.get(first):
-                times = episode_rows[row.index].times
-                times = np.arange(meta.length) / self.fps if times is None else times
-                meta = replace(meta, subtasks=self.language_subtasks(meta, language, times))
+            language = cells.get(last) or cells.get(first)
+            try:
+                meta = self.annotate_episode(row.meta, episode_rows[row.index], frames, language)
+            except ValueError as error:  # of this package, of pyarrow, or a text that is not UTF-8
+                issue = DataIssue(file=path, message=f"{row.meta.name}: {error}", episodes=(row.meta.name,))
+                self.unread[row.meta.name] = issue
+                continue
             annotated.append(replace(row, meta=meta))
         return annotated
+
+    def annotate_episode(
+        self, meta: EpisodeMeta, rows: EpisodeRows, frames: pa.Table | None, language: Any
+    ) -> EpisodeMeta:
+        """Return the metadata of an episode with what its frames and its rows of language say."""
+        meta = replace(meta, instruction=self.instruction(meta, rows.tasks))
+        if frames is not None:
+            meta = replace(meta, success=self.success(meta, frames), subtasks=self.subtasks(meta, frames))
+        if language:
+            times = np.arange(meta.length) / self.fps if rows.times is None else rows.times
+            meta = replace(meta, subtasks=self.language_subtasks(meta, language, times))
+        return meta
 
     def instruction(self, meta: EpisodeMeta, tasks: Sequence[int]) -> str:
         """Return the names of the tasks of an episode that are not blank, as sub-goals; else its own instruction."""
@@ -139,7 +151,7 @@ class FrameAnnotations:
 def add_frame_annotations(
     root: Path, fps: float, rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Return the rows with what their frames say, and an issue per annotation that is not understood.
+    """Return the rows with what their frames say, and the issues: annotations and episodes that are not read.
 
     Args:
         root: Folder of the dataset.
@@ -151,7 +163,8 @@ def add_frame_annotations(
     annotated: dict[int, EpisodeIndexRow] = {}
     for path, group in groupby(sorted(rows, key=lambda row: row.data_path), key=lambda row: row.data_path):
         annotated |= {row.index: row for row in annotations.annotate(path, list(group), episode_rows)}
-    return [annotated[row.index] for row in rows], list(annotations.unread.values())
+    readable = [annotated[row.index] for row in rows if row.index in annotated]
+    return readable, list(annotations.unread.values())
 
 
 def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) -> dict[int, str]:
@@ -164,7 +177,7 @@ def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) 
         return {}
     try:
         if path.suffix == ".jsonl":
-            records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+            records = list(map(parse_json, split_json_lines(path.read_text())))
         else:
             records = read_parquet(path).to_pylist()
     except (ValueError, DataError):

@@ -104,8 +104,16 @@ class LeRobotDataset(BaseDataset):
             np.concatenate([self._read_column(row, key) for key in keys], axis=1) if keys else None
             for keys in (self._state_columns, self._action_columns)
         )
-        progress = self._read_column(row, fmt.PROGRESS_KEY)[:, 0] if has_progress else None
+        progress = self._read_progress(row) if has_progress else None
         return EpisodeColumns(state=state, action=action, progress=progress)
+
+    def _read_progress(self, row: EpisodeIndexRow) -> Array:
+        """Read the true progress of one episode, float32 [T] in [0, 1]."""
+        values = self._read_column(row, fmt.PROGRESS_KEY)
+        if values.shape[1] != 1 or values.min() < 0 or values.max() > 1:
+            found = f"{values.shape[1]} values per frame, in [{values.min():g}, {values.max():g}]"
+            raise DataError(f"{row.data_path}: progress of episode {row.index} has {found}: one in [0, 1] was expected")
+        return values[:, 0]
 
     def _read_column(self, row: EpisodeIndexRow, key: str) -> Array:
         """Read a numeric column of one episode as float32 [T, D]."""
@@ -114,12 +122,14 @@ class LeRobotDataset(BaseDataset):
         if column.null_count:
             raise DataError(f"{row.data_path}: {key} is missing in a row of episode {row.index}")
         if is_list_type(column.type):
+            lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+            if len(lengths) > 1 or lengths == [0]:
+                rows = "rows of different length" if len(lengths) > 1 else "rows without values"
+                raise DataError(f"{row.data_path}: {key} has {rows} in episode {row.index}")
             column = pc.list_flatten(column)
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             raise DataError(f"{row.data_path}: {key} holds {column.type}, numbers were expected")
         values = column.to_numpy(zero_copy_only=False).astype(np.float32)
-        if len(values) % row.meta.length:
-            raise DataError(f"{row.data_path}: {key} has rows of different length in episode {row.index}")
         values = values.reshape(row.meta.length, -1)
         check_finite(values, f"{key} of episode {row.index}", row.data_path)
         return values

@@ -13,15 +13,53 @@ from embodied_rm.data.dataset_files import check_file
 from embodied_rm.errors import DataError
 
 ROWS_PER_BATCH = 1024
+MAX_TABLE_BYTES = 1 << 30  # of the columns that are read of one file: a file of 1 MB can state 100 million rows
+BYTES_PER_VALUE = 8  # the largest number
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Read a parquet file."""
-    read_footer(path)
+    check_decoded_size(path, read_footer(path), columns)
     try:
         return pq.read_table(path, columns=columns, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+
+
+def check_decoded_size(path: Path, footer: pq.FileMetaData, columns: list[str] | None) -> None:
+    """Raise `DataError` for columns, None: all, that need more than `MAX_TABLE_BYTES` of memory by their footer."""
+    num_bytes = 0
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            name = chunk.path_in_schema
+            if columns is None or any(name == column or name.startswith(f"{column}.") for column in columns):
+                num_bytes += max(chunk.num_values * BYTES_PER_VALUE, chunk.total_uncompressed_size)
+    if num_bytes > MAX_TABLE_BYTES:
+        raise DataError(
+            f"{path}: its {footer.num_rows} rows need {num_bytes >> 20} MiB, {MAX_TABLE_BYTES >> 20} are possible"
+        )
+
+
+def to_records(table: pa.Table) -> list[tuple[dict[str, Any], str | None]]:
+    """Convert the rows of a table to dictionaries, each with a clause about a cell that is not readable, or None.
+
+    Such a cell, which is None in its dictionary, is a text that is not UTF-8, or a date outside of the calendar.
+    """
+    try:
+        return [(record, None) for record in table.to_pylist()]
+    except (ValueError, OverflowError):
+        return [_to_record(table.slice(row, 1), row) for row in range(len(table))]
+
+
+def _to_record(table: pa.Table, row: int) -> tuple[dict[str, Any], str | None]:
+    """Convert the only row of a table cell by cell; `row` is its number."""
+    record, issue = dict[str, Any](), None
+    for name in table.column_names:
+        try:
+            record[name] = table[name][0].as_py()
+        except (ValueError, OverflowError) as error:
+            record[name], issue = None, f"{name} of row {row} cannot be read ({_first_line(error)})"
+    return record, issue
 
 
 def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]:

@@ -1,12 +1,11 @@
 """The episode index of a LeRobot v2.1 (or v2.0) dataset: `meta/episodes.jsonl`, and one file per episode."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.dataset_files import check_file
+from embodied_rm.data.dataset_files import check_file, parse_json, split_json_lines
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import (
@@ -66,7 +65,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
         content = path.read_text()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not a text file ({error})") from None
-    yield from enumerate(line for line in content.splitlines() if line.strip())
+    yield from enumerate(split_json_lines(content))
 
 
 def _find_index(line: str, default: int) -> int:
@@ -78,7 +77,7 @@ def _find_index(line: str, default: int) -> int:
 def _parse_record(line: str, line_index: int) -> dict[str, Any]:
     """Parse one entry. A `DataError` holds only a clause with the issue."""
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError as error:
         raise DataError(f"line {line_index + 1} is not valid JSON ({error})") from None
     if not isinstance(record, dict) or type(record.get("episode_index")) is not int:

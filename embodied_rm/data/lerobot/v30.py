@@ -18,10 +18,13 @@ from embodied_rm.data.lerobot.episode_index import (
     first_instruction,
 )
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
-from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_parquet
-from embodied_rm.data.lerobot.success_columns import episode_success
+from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_parquet, to_records
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
+
+INDEX_COLUMNS = ("episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index")
+MAX_INDEX = 1 << 53  # frames, episodes and files are counted as floats, too
 
 
 def read_rows(
@@ -45,10 +48,12 @@ def read_rows(
         except DataError as error:
             issues.append(DataIssue.from_error(error, (), path))
             continue
-        all_records += records
-        for record in records:
+        all_records += [record for record, _ in records]
+        for record, issue in records:
             index = len(rows) + len(invalid) if record["episode_index"] is None else record["episode_index"]
             try:
+                if issue is not None:
+                    raise DataError(issue)
                 rows.append(_build_row(root, record, video_keys, info["fps"]))
             except DataError as error:
                 invalid.add(index)
@@ -73,14 +78,23 @@ def count_tasks(root: Path) -> int:
     return read_footer(root / fmt.TASKS_PATH).num_rows
 
 
-def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[dict[str, Any]]:
+def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[tuple[dict[str, Any], str | None]]:
     schema = read_footer(path).schema.to_arrow_schema()
-    for name, type_name in _required_columns(video_keys).items():
-        if name not in schema.names:
-            raise DataError(f"{path}: column {name} is missing")
+    required = _required_columns(video_keys)
+    for name, type_name in required.items():
+        if (count := schema.names.count(name)) != 1:
+            raise DataError(f"{path}: column {name} is {f'there {count} times' if count else 'missing'}")
         if not _has_type(schema.field(name).type, type_name):
             raise DataError(f"{path}: column {name} holds {schema.field(name).type}, {type_name} was expected")
-    return read_parquet(path, [name for name in schema.names if not name.startswith("stats/")]).to_pylist()
+    ends = [f"videos/{key}/to_timestamp" for key in video_keys.values()]
+    columns = [name for name in schema.names if is_needed(name) or name in (*required, *ends)]
+    return to_records(read_parquet(path, columns))
+
+
+def is_needed(name: str) -> bool:
+    """Return whether a column of `meta/episodes` is read where it is stored, beside the required ones."""
+    is_subtask = "subtask" in name and not name.startswith("stats/")
+    return is_subtask or name in (fmt.NAME_KEY, *SUCCESS_COLUMNS) or name.startswith(fmt.METADATA_PREFIX)
 
 
 def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
@@ -93,8 +107,10 @@ def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
 
 def _required_columns(video_keys: Mapping[str, str]) -> dict[str, str]:
     """Required columns of `meta/episodes` -> their type."""
-    int_columns = ["episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index"]
-    int_columns += [f"videos/{key}/{part}_index" for key in video_keys.values() for part in ("chunk", "file")]
+    int_columns = [
+        *INDEX_COLUMNS,
+        *(f"videos/{key}/{part}_index" for key in video_keys.values() for part in ("chunk", "file")),
+    ]
     float_columns = [f"videos/{key}/from_timestamp" for key in video_keys.values()]
     return dict.fromkeys(int_columns, "int64") | dict.fromkeys(float_columns, "double") | {"tasks": "list<string>"}
 
@@ -105,6 +121,9 @@ def _build_row(root: Path, record: Mapping[str, Any], video_keys: Mapping[str, s
     missing = [key for key in _required_columns(video_keys) if record[key] is None]
     if missing or not record["tasks"]:
         raise DataError(f"episode {index} has no {(missing or ['tasks'])[0]}")
+    for key in INDEX_COLUMNS:
+        if record[key] > MAX_INDEX:
+            raise DataError(f"episode {index} has {key} {record[key]}")
     if record["length"] < 1:
         raise DataError(f"episode {index} has length {record['length']}")
     videos = {
@@ -138,17 +157,13 @@ def _episode_name(record: Mapping[str, Any], index: int) -> str:
 
 def parse_meta(record: Mapping[str, Any], fps: float) -> EpisodeMeta:
     """Parse the metadata in a row of `meta/episodes`. A `DataError` holds only a clause with the issue."""
-    index, length = record["episode_index"], record["length"]
-    subtasks = read_episode_subtasks(record, fps)
-    if subtasks and (last := subtasks[-1]).end > length:
-        raise DataError(f"subtask {last.name!r} of episode {index} ends at {last.end}, after the last frame")
     prefix = fmt.METADATA_PREFIX
     texts = {key: value for key, value in record.items() if isinstance(value, str)}
     return EpisodeMeta(
-        name=_episode_name(record, index),
-        length=length,
+        name=_episode_name(record, record["episode_index"]),
+        length=record["length"],
         instruction=first_instruction(record["tasks"]),
         success=episode_success(record),
-        subtasks=subtasks,
+        subtasks=read_episode_subtasks(record, fps),
         metadata={k.removeprefix(prefix): text for k, text in texts.items() if k.startswith(prefix)},
     )

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.chunk_writers import ParquetChunkWriter, VideoChunkWriter
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats, image_stats
+from embodied_rm.data.names import check_name
 from embodied_rm.errors import DataError
 from embodied_rm.types import Episode, IntArray, Subtask
 
@@ -97,11 +98,11 @@ class DatasetWriter:
     def add(self, episode: Episode) -> None:
         """Append one episode, or write nothing if it does not fit."""
         schema = DatasetSchema.from_episode(episode)
+        _check_episode(episode, schema, self._schema or schema, {row["name"] for row in self._episode_rows})
         if self._schema is None:
             _check_feature_names(self._feature_names, schema)
             self._schema, self._features = schema, schema.features(*self._feature_names)
             self._open_writers(schema)
-        _check_episode(episode, schema, self._schema, {row["name"] for row in self._episode_rows})
         columns = self._build_columns(episode)
         stats = {key: column_stats(column) for key, column in columns.items()}
         stats |= {fmt.view_key(name): image_stats(frames) for name, frames in episode.views.items()}
@@ -216,6 +217,8 @@ def _check_feature_names(names: tuple[Sequence[str] | None, Sequence[str] | None
 
 def _check_episode(episode: Episode, schema: DatasetSchema, expected: DatasetSchema, used_names: set[str]) -> None:
     """Raise `DataError` for an episode that does not fit the dataset, or contains non-finite numbers."""
+    for view in schema.views:
+        check_name(view, f"view of {episode.name}")
     for field in ("views", "fps", "state", "action", "progress"):
         actual, first = getattr(schema, field), getattr(expected, field)
         if actual != first:

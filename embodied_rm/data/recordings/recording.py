@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from embodied_rm.data.dataset_files import read_json
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.source import check_subtasks
 from embodied_rm.data.video.containers import conversion_command
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
@@ -43,23 +43,12 @@ def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
         try:
             name = entry["annotation"] if "annotation" in entry else entry["anotation"]
             subtask = Subtask(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             reason = str(error) if isinstance(error, UserError) else f"it lacks or misstates {error}"
             raise DataError(f"{path}: entry {i}: {reason}") from None
         subtasks.append(subtask)
     check_subtasks(subtasks, length, path)
     return tuple(subtasks)
-
-
-def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, source: Path | str) -> None:
-    """Raise `DataError` for subtasks that overlap or end after the last frame."""
-    for previous, current in pairwise(subtasks):
-        if current.start < previous.end:
-            name, start = current.name, current.start
-            raise DataError(f"{source}: subtask {name!r} starts at {start}, before {previous.name!r} ends")
-    for subtask in subtasks:
-        if subtask.end > length:
-            raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")
 
 
 def find_videos(folder: Path) -> list[Path]:
@@ -156,7 +145,7 @@ def _read_instruction(folder: Path) -> str:
     for path in (folder / INSTRUCTION_FILE, folder.absolute().parent / INSTRUCTION_FILE):
         if path.exists():
             phrasings = read_json(path, "JSON", list)
-            if not phrasings or not isinstance(phrasings[0], str):
+            if not phrasings or not isinstance(phrasings[0], str) or not phrasings[0].strip():
                 raise DataError(f"{path}: a list of sentences was expected")
             return phrasings[0]
     hint = f"give one, or put {INSTRUCTION_FILE} (a list of sentences) there or above"

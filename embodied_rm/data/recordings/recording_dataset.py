@@ -8,8 +8,8 @@ from pathlib import Path
 from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
-from embodied_rm.data.recordings.recording import Recording, check_subtasks, read_subtasks
-from embodied_rm.data.source import EpisodeMeta, ImageSize, common_views, equal_rates
+from embodied_rm.data.recordings.recording import Recording, read_subtasks
+from embodied_rm.data.source import EpisodeMeta, ImageSize, check_subtasks, common_views, equal_rates
 from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray

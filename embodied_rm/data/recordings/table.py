@@ -66,7 +66,7 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
     if not isinstance(entry, dict):
         raise DataError("an object was expected")
     instruction, views, success = (entry.get(key) for key in ("instruction", "views", "success"))
-    if not isinstance(instruction, str) or not instruction:
+    if not isinstance(instruction, str) or not instruction.strip():
         raise DataError(f"instruction is {instruction!r}")
     if success not in (None, True, False) or (isinstance(success, int) and not isinstance(success, bool)):
         raise DataError(f"success is {success!r}; true, false or nothing was expected")

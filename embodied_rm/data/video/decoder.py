@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.subprocess_worker import SubprocessWorker
 from embodied_rm.data.video.containers import check_video
 from embodied_rm.errors import DataError
@@ -62,6 +63,8 @@ class VideoDecoder(SubprocessWorker):
         version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if self._last_probe is None or self._last_probe[0] != version:
             _, reply = self.request(path, "probe", format=container)
+            if not is_frame_rate(reply["fps"]):
+                raise DataError(f"{path}: it has {reply['fps']:g} frames per second")
             fields = {name: reply[name] for name in ("fps", "height", "width")}
             self._last_probe = version, VideoInfo(timestamps=np.array(reply["pts"], np.float64), **fields)
         return self._last_probe[1]

@@ -11,6 +11,7 @@ Only the file itself is read: references to other files are rejected, and filter
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, BinaryIO
 
@@ -61,7 +62,17 @@ def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
             walk_group(item, full_name, tree)
         elif isinstance(item, h5py.Dataset):
             dtype = "text" if h5py.check_string_dtype(item.dtype) else str(item.dtype)
-            tree["datasets"][full_name] = {"shape": list(item.shape or ()), "dtype": dtype}
+            entry = {"shape": list(item.shape or ()), "dtype": dtype, "is_written": is_written(item)}
+            tree["datasets"][full_name] = entry
+
+
+def is_written(item: Any) -> bool:
+    """Whether the file holds all values of a dataset; one of other files is rejected when it is read."""
+    if item.shape is None or item.external or item.is_virtual:
+        return True
+    if item.chunks is None:
+        return item.id.get_storage_size() >= item.nbytes
+    return item.id.get_num_chunks() >= math.prod(map(math.ceil, np.divide(item.shape, item.chunks)))
 
 
 def is_scalar(value: Any) -> bool:

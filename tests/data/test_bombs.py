@@ -1,0 +1,75 @@
+"""Small files that state much: they are refused by what they state, or read in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from embodied_rm.data.block_reader import FRAMES_PER_BLOCK, MAX_BLOCK_BYTES, iter_episode_blocks
+from embodied_rm.data.lerobot import parquet
+from embodied_rm.data.lerobot.parquet import read_parquet
+from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.errors import DataError
+from embodied_rm.types import Views
+
+
+def write_rows(path: Path, table: pa.Table, count: int) -> None:
+    """Write a table several times, as row groups of one file."""
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(count):
+            writer.write_table(table)
+
+
+def test_a_table_of_many_rows_is_refused_by_its_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_TABLE_BYTES", 1 << 27)
+    rows = np.zeros(1_000_000, np.int64)
+    write_rows(tmp_path / "rows.parquet", pa.table({"index": rows, "other": rows}), 10)
+    assert (tmp_path / "rows.parquet").stat().st_size < 1 << 20
+    allocated = pa.total_allocated_bytes()
+    with pytest.raises(DataError, match=r"rows\.parquet: its 10000000 rows need 152 MiB, 128 are possible"):
+        read_parquet(tmp_path / "rows.parquet", ["index", "other"])
+    assert pa.total_allocated_bytes() - allocated < 1 << 20
+
+
+def test_large_texts_are_refused_by_their_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_TABLE_BYTES", 1 << 25)
+    texts = pa.table({"text/note": ["x" * (1 << 20)], "name": ["a"]})
+    with pq.ParquetWriter(tmp_path / "texts.parquet", texts.schema, compression="zstd", use_dictionary=False) as writer:
+        for _ in range(33):
+            writer.write_table(texts)
+    assert (tmp_path / "texts.parquet").stat().st_size < 1 << 20
+    with pytest.raises(DataError, match="33 rows need"):
+        read_parquet(tmp_path / "texts.parquet")
+    assert read_parquet(tmp_path / "texts.parquet", ["name"]).num_rows == 33, "columns that are not read do not count"
+
+
+class LargeImages:
+    """A source of one episode, which counts the frames of each request and reads none."""
+
+    meta = (EpisodeMeta(name="a", length=70, instruction="lift it"),)
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.size = size
+        self.requests: list[int] = []
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        return self.size
+
+    def read_frames(self, index: int, start: int, stop: int, **options: Any) -> Views:
+        self.requests.append(stop - start)
+        return Views(names=("front",), frames=np.zeros((stop - start, 1, 1, 1, 3), np.uint8))
+
+
+@pytest.mark.parametrize("size", [(64, 64), (1080, 1920), (4096, 4096), (8192, 8192)])
+def test_blocks_of_large_images_have_few_frames(size: tuple[int, int]) -> None:
+    source = LargeImages(size)
+    list(iter_episode_blocks(source, 0, ["front"], None))  # type: ignore[arg-type]
+    assert sum(source.requests) == 70 and max(source.requests) <= FRAMES_PER_BLOCK
+    frame_bytes = size[0] * size[1] * 3
+    assert max(source.requests) * frame_bytes <= max(MAX_BLOCK_BYTES, frame_bytes)
+    assert len(source.requests) == 3 or max(source.requests) * frame_bytes > MAX_BLOCK_BYTES // 2
