@@ -6,6 +6,7 @@ Loading executes no code and detects every flipped bit.
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -247,10 +248,23 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file; `CheckpointError` if it cannot be read."""
+    check_regular_file(path)
     try:
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except MemoryError:
+        raise CheckpointError(f"{path}: larger than the free memory") from None
+
+
+def check_regular_file(path: Path) -> None:
+    """Raise `CheckpointError` unless a path is a file: a pipe or a device may have no end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(mode):
+        raise CheckpointError(f"{path}: cannot be read (not a regular file)")
 
 
 def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
