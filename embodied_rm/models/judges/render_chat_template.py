@@ -15,8 +15,11 @@ MAX_PROMPT_LENGTH = 200_000  # letters of a prompt: a longer one would take the 
 
 
 def render(request: dict[str, Any]) -> list[str]:
-    """Return the prompt of each conversation; `ValueError` if one is empty or too long."""
-    prompts, _ = render_jinja_template(**request)
+    """Return the prompt of each conversation; `ValueError` if the template fails, or a prompt is empty or too long."""
+    try:
+        prompts, _ = render_jinja_template(**request)
+    except Exception as error:  # a template can raise any
+        raise ValueError(f"{type(error).__name__}: {error}") from None
     for length in map(len, prompts):
         if not 0 < length <= MAX_PROMPT_LENGTH:
             raise ValueError(f"a prompt of {length} letters, not of 1 to {MAX_PROMPT_LENGTH}")
@@ -38,8 +41,8 @@ def main() -> None:
         limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + MAX_CPU_S)  # the system ends a longer process
         try:
             reply: dict[str, Any] = {"prompts": render(json.loads(line))}
-        except Exception as error:  # a template can raise any
-            reply = {"error": f"{type(error).__name__}: {error}"}
+        except ValueError as error:
+            reply = {"error": str(error)}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
 
