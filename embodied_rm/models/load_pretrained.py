@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from embodied_rm.checkpoint_io import check_regular_file
 from embodied_rm.errors import CheckpointError
 
 
@@ -61,6 +62,7 @@ def read_weights(paths: Iterable[Path], prefixes: tuple[str, ...] = ("",)) -> di
     """Read the weights whose names have one of the prefixes from safetensors files."""
     tensors: dict[str, Tensor] = {}
     for path in paths:
+        check_regular_file(path)
         with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
             names = [name for name in file.keys() if name.startswith(prefixes)]  # noqa: SIM118
             tensors |= {name: file.get_tensor(name) for name in names}
@@ -71,6 +73,7 @@ def weight_names(paths: Iterable[Path]) -> list[str]:
     """Return the names of all weights in safetensors files, in order."""
     names: set[str] = set()
     for path in paths:
+        check_regular_file(path)
         with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
             names |= set(file.keys())
     return sorted(names)
