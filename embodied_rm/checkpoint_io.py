@@ -55,8 +55,8 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     ((name, digest),) = _file_digests(root, {"tensors_sha256": manifest["tensors_sha256"]}).items()
     path = root / name
     tensors = _parse_tensors(_read_verified(path, digest), path)
-    if (name := _find_non_finite(tensors)) is not None:
-        raise CheckpointError(f"{path}: tensor {name!r} holds NaN or infinity")
+    if (invalid := _find_non_finite(tensors)) is not None:
+        raise CheckpointError(f"{path}: tensor {invalid!r} holds NaN or infinity")
     if _describe_tensors(tensors) != manifest["tensors"]:
         raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST_NAME}")
     return tensors, _strip_digests(manifest)

@@ -17,9 +17,10 @@ MAX_PROMPT_LENGTH = 200_000  # letters of a prompt: a longer one would take the 
 def render(request: dict[str, Any]) -> list[str]:
     """Return the prompt of each conversation; `ValueError` if the template fails, or a prompt is empty or too long."""
     try:
-        prompts, _ = render_jinja_template(**request)
+        rendered: Any = render_jinja_template(**request)  # the library's annotation is not what it returns
     except Exception as error:  # a template can raise any
         raise ValueError(f"{type(error).__name__}: {error}") from None
+    prompts: list[str] = rendered[0]
     for length in map(len, prompts):
         if not 0 < length <= MAX_PROMPT_LENGTH:
             raise ValueError(f"a prompt of {length} letters, not of 1 to {MAX_PROMPT_LENGTH}")
