@@ -41,11 +41,17 @@ def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
 
 
 def self_test_values(model: RewardModel, input_spec: InputSpec) -> list[list[float]] | None:
-    """Predicted progress for the manifest; None for a model that needs a goal or a reference."""
+    """Predicted progress for the manifest; None for a model that needs a goal or a reference.
+
+    `CheckpointError` if it is not finite, as of a model whose training diverged.
+    """
     try:
-        return run_self_test(model, input_spec).progress.tolist()
+        progress = run_self_test(model, input_spec).progress
     except UserError:
         return None
+    if not np.isfinite(progress).all():
+        raise CheckpointError("refusing to save a model whose progress is not finite")
+    return progress.tolist()
 
 
 def read_expected(manifest: Mapping[str, Any]) -> Array | None:

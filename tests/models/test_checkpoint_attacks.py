@@ -117,11 +117,13 @@ def test_weights_that_are_not_finite(net: ProgressNet, folder: Path, value: floa
     assert "'heads._hop.mlp.0.weight' holds NaN or infinity" in refused(folder)
 
 
-def test_progress_that_is_not_finite_is_one_sentence(net: ProgressNet) -> None:
+def test_progress_that_is_not_finite_is_one_sentence(net: ProgressNet, tmp_path: Path) -> None:
     """Finite weights can overflow to infinity minus infinity."""
     with torch.no_grad():
         for parameter in net.heads.parameters():
             parameter.mul_(1e30)
+    with pytest.raises(CheckpointError, match="refusing to save a model whose progress is not finite"):
+        save_progress_net(tmp_path, net, {})
     episode = Episode(name="one", views={"front": FRAMES}, instruction="lift", fps=10)
     with pytest.raises(CheckpointError, match="a progress that is not finite"):
         score_episodes(net, [episode])
