@@ -6,11 +6,11 @@ Loading executes no code and detects every flipped bit.
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialize_tensors
@@ -33,7 +33,8 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     root = Path(folder)
     assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"
     assert not set(manifest) & set(RESERVED_KEYS), f"reserved manifest keys: {RESERVED_KEYS}"
-    _check_finite(tensors, root)
+    if (name := _find_non_finite(tensors)) is not None:
+        raise CheckpointError(f"{root}: refusing to save tensor {name!r}, it holds NaN or infinity")
     content = to_safetensors(tensors)
     digest = hashlib.sha256(content).hexdigest()
     root.mkdir(parents=True, exist_ok=True)
@@ -54,6 +55,8 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     ((name, digest),) = _file_digests(root, {"tensors_sha256": manifest["tensors_sha256"]}).items()
     path = root / name
     tensors = _parse_tensors(_read_verified(path, digest), path)
+    if (invalid := _find_non_finite(tensors)) is not None:
+        raise CheckpointError(f"{path}: tensor {invalid!r} holds NaN or infinity")
     if _describe_tensors(tensors) != manifest["tensors"]:
         raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST_NAME}")
     return tensors, _strip_digests(manifest)
@@ -110,17 +113,29 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     """
     path = Path(folder) / MANIFEST_NAME
     content = read_bytes(path)
-    try:
-        manifest = json.loads(content)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a JSON manifest ({error})") from None
-    if not isinstance(manifest, dict) or not {"architecture", "manifest_sha256"} <= set(manifest):
+    manifest = parse_json_object(content, path)
+    if not {"architecture", "manifest_sha256"} <= set(manifest):
         raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
     rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
-    # JSON accepts some flips, such as 1e-05 written as 1E-05; comparing the bytes detects them.
-    if manifest["manifest_sha256"] != _sha256(rest) or content != _canonical_json(manifest):
+    try:
+        # JSON accepts some flips, such as 1e-05 written as 1E-05; comparing the bytes detects them.
+        is_intact = manifest["manifest_sha256"] == _sha256(rest) and content == _canonical_json(manifest)
+    except (ValueError, RecursionError) as error:  # NaN, half of a surrogate pair, thousands of brackets
+        raise CheckpointError(f"{path}: not a checkpoint manifest ({error})") from None
+    if not is_intact:
         raise CheckpointError(f"{path}: the content does not match its own SHA-256; the file is damaged or was edited")
     return manifest
+
+
+def parse_json_object(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds; `CheckpointError` if its content is none."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: not a JSON object")
+    return value
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | str) -> None:
@@ -220,10 +235,12 @@ def _write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
     write_atomic(root / MANIFEST_NAME, _canonical_json({**manifest, "manifest_sha256": _sha256(manifest)}))
 
 
-def _check_finite(tensors: Mapping[str, Tensor], root: Path) -> None:
+def _find_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of a tensor with NaN or infinity; None if there is none."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{root}: refusing to save tensor {name!r}, it holds NaN or infinity")
+            return name
+    return None
 
 
 def _tensor_file(root: Path, digest: str) -> Path:
@@ -247,14 +264,34 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file; `CheckpointError` if it cannot be read."""
+    check_regular_file(path)
     try:
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except MemoryError:
+        raise CheckpointError(f"{path}: larger than the free memory") from None
+
+
+def check_regular_file(path: Path) -> None:
+    """Raise `CheckpointError` unless a path is a file: a pipe or a device may have no end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(mode):
+        raise CheckpointError(f"{path}: cannot be read (not a regular file)")
+
+
+def check_regular_files(folder: Path) -> None:
+    """Raise `CheckpointError` if a folder, or one in it, holds a pipe or a device: libraries read it by name."""
+    for path in sorted(folder.rglob("*")):
+        if path.exists() and not path.is_dir():
+            check_regular_file(path)
 
 
 def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return parse_tensors(content)
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a safetensors file ({error})") from None
+    except Exception as error:  # among others KeyError, for a type that torch does not have
+        raise CheckpointError(f"{path}: not a safetensors file of types of torch ({error!r})") from None

@@ -233,6 +233,8 @@ def test_no_file_loads_code_hides_an_error_or_prints(name: str) -> None:
             assert called != "print" or layer(name) == "cli", f"{where}: print outside the command line"
             trust_flags = [k for k in node.keywords if k.arg == "trust_remote_code"]
             assert all(isinstance(k.value, ast.Constant) and k.value.value is False for k in trust_flags), where
+            loads_folder = called.endswith(".from_pretrained") and layer(name) == "models"
+            assert trust_flags or not loads_folder, f"{where}: without the flag, transformers offers to run code"
     assert not {target.split(".")[0] for target in imports(name)} & FORBIDDEN_MODULES
 
 

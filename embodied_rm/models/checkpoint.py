@@ -73,7 +73,8 @@ def _build_from_manifest(folder: Path | str, manifest: Mapping[str, Any], build:
     """Build an object from the `NetConfig` in a manifest; `CheckpointError` if the configuration is invalid."""
     try:
         return build(_parse_config(manifest["net"]))
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    # The libraries have no exception classes of their own: an invalid description raises an error of any class.
+    except Exception as error:
         reason = str(error) if isinstance(error, UserError) else repr(error)
         raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({reason})") from None
 

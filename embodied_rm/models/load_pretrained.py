@@ -6,27 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
+from embodied_rm.checkpoint_io import check_regular_file
 from embodied_rm.errors import CheckpointError
-
-LOAD_ERRORS = (
-    OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, ImportError,
-    SafetensorError, StrictDataclassError,
-)  # fmt: skip
-"""Exceptions of `transformers` for invalid descriptions and weights: it has no exception classes of its own."""
 
 
 @contextmanager
 def checkpoint_errors(message: str) -> Iterator[None]:
-    """Raise `CheckpointError` with a message and the reason where the block raises one of `LOAD_ERRORS`."""
+    """Raise `CheckpointError` with a message and the reason for any error of the block, which calls a library."""
     try:
         yield
     except CheckpointError:
         raise
-    except LOAD_ERRORS as error:
+    # The libraries have no exception classes of their own: an invalid description raises an error of any class.
+    except Exception as error:
         # A KeyError's text is the bare key.
         text = repr(error) if isinstance(error, KeyError) else str(error).strip() or repr(error)
         # torch names the weights that do not fit in the line after "Error(s) in loading state_dict for ...:".
@@ -67,6 +62,7 @@ def read_weights(paths: Iterable[Path], prefixes: tuple[str, ...] = ("",)) -> di
     """Read the weights whose names have one of the prefixes from safetensors files."""
     tensors: dict[str, Tensor] = {}
     for path in paths:
+        check_regular_file(path)
         with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
             names = [name for name in file.keys() if name.startswith(prefixes)]  # noqa: SIM118
             tensors |= {name: file.get_tensor(name) for name in names}
@@ -77,6 +73,7 @@ def weight_names(paths: Iterable[Path]) -> list[str]:
     """Return the names of all weights in safetensors files, in order."""
     names: set[str] = set()
     for path in paths:
+        check_regular_file(path)
         with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
             names |= set(file.keys())
     return sorted(names)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,9 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 MAX_ROWS_PER_CALL = 64
 """Largest batch of one call: smaller batches add call overhead, larger ones exceed the CPU caches."""
+EXTERNAL_DATA_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+"""Option of ONNX Runtime: the folder of weights that a graph does not hold. Without it, the working directory."""
+OUTPUT_TYPE = "tensor(float)"
 
 Tensors = tuple[Tensor, ...]
 GraphFn = Callable[..., Tensors]  # a graph as a function of tensors
@@ -40,7 +45,7 @@ class OnnxNet(ProgressNet):
         self.config = config
         self._graphs = {name: load_graph(content, name, GRAPH_OUTPUTS[name]) for name, content in graphs.items()}
         self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
-        heads = OnnxHeads(self._graphs["heads"], self._graphs["success"], self._map_chunks)
+        heads = OnnxHeads(self._graphs["heads"], self._graphs["success"], self._map_chunks, config.max_subtasks)
         self.heads = heads  # type: ignore[assignment]
         self.eval()
 
@@ -51,7 +56,8 @@ class OnnxNet(ProgressNet):
         return self
 
     def _embed_text(self, sentences: Sequence[str]) -> Tensor:
-        return self._graphs["text"](token_ids(self.config.encoder, sentences))[0]
+        shape = (len(sentences), self.config.width)
+        return check_shapes("text", self._graphs["text"](token_ids(self.config.encoder, sentences)), shape)[0]
 
     def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
         height, width = images.frames.shape[2:4]
@@ -65,8 +71,9 @@ class OnnxNet(ProgressNet):
             chunk = images.select(rows)
             if not len(chunk):  # no row has an image: these embeddings are never read
                 return (instruction.new_zeros(len(masked_views), *instruction[rows].shape),)
-            indices = chunk.indices(instruction.device)
-            return self._graphs["embedding"](chunk.pixels().cpu(), *indices, instruction[rows], masked_views)
+            inputs = (chunk.pixels().cpu(), *chunk.indices(instruction.device), instruction[rows], masked_views)
+            shape = (len(masked_views), *instruction[rows].shape)
+            return check_shapes("embedding", self._graphs["embedding"](*inputs), shape)
 
         return torch.cat([embedding for (embedding,) in self._map_chunks(embed_chunk, len(instruction))], dim=1)
 
@@ -80,42 +87,74 @@ class OnnxNet(ProgressNet):
 class OnnxHeads:
     """The heads of an exported net, with the interface of `heads.Heads`."""
 
-    def __init__(self, graph: GraphFn, success_graph: GraphFn, map_chunks: MapChunks) -> None:
+    def __init__(self, graph: GraphFn, success_graph: GraphFn, map_chunks: MapChunks, max_subtasks: int) -> None:
         self._graph, self._success_graph, self._map_chunks = graph, success_graph, map_chunks
+        self._max_subtasks = max_subtasks
 
     def __call__(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
         """As `Heads.forward`: anchors [A, N, width] and embeddings [N, width]."""
-        chunks = self._map_chunks(lambda rows: self._graph(anchors[:, rows], current[rows]), len(current))
-        hops, *others = zip(*chunks, strict=True)
+
+        def predict_chunk(rows: slice) -> Tensors:
+            shape = (len(current[rows]),)
+            shapes = (len(anchors), *shape), shape, shape, (*shape, self._max_subtasks), shape
+            return check_shapes("heads", self._graph(anchors[:, rows], current[rows]), *shapes)
+
+        hops, *others = zip(*self._map_chunks(predict_chunk, len(current)), strict=True)
         return HeadOutputs(torch.cat(hops, dim=1), *map(torch.cat, others))
 
     def success_logit(self, first: Tensor, current: Tensor) -> Tensor:
         """As `Heads.success_logit`: embeddings [..., width]."""
-        (logit,) = self._success_graph(first.flatten(0, -2), current.flatten(0, -2))
+        rows = current.flatten(0, -2)
+        (logit,) = check_shapes("success", self._success_graph(first.flatten(0, -2), rows), (len(rows),))
         return logit.view(current.shape[:-1])
 
 
 def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
-    """Load a serialized graph, which must have these outputs, as a function of CPU tensors on the calling thread."""
+    """Load a serialized graph as a function of CPU tensors on the calling thread.
+
+    `CheckpointError` if ONNX Runtime rejects it, if it has other outputs, and if it fails when it is run.
+    """
     try:
         import onnxruntime as ort  # optional
     except ModuleNotFoundError as error:
         raise UserError("an exported model needs onnxruntime: pip install 'embodied-rm[onnx]'") from error
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    try:
+    options.log_severity_level = 4  # errors are raised, not printed as well
+    options.add_session_config_entry(EXTERNAL_DATA_FOLDER_KEY, os.devnull)  # no digest covers files that a graph names
+    with graph_errors(f"{name}.onnx: rejected by ONNX Runtime"):
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except ort.capi.onnxruntime_pybind11_state.OnnxRuntimeException as error:
-        raise CheckpointError(f"{name}.onnx: rejected by ONNX Runtime ({error})") from None
     input_names = [entry.name for entry in session.get_inputs()]
-    output_names = [entry.name for entry in session.get_outputs()]
-    if output_names != list(outputs):
-        actual, expected = (", ".join(names) for names in (output_names, outputs))
-        raise CheckpointError(f"{name}.onnx: has outputs {actual}, not {expected}: export it again")
+    actual, expected = (
+        [(entry.name, entry.type) for entry in session.get_outputs()],
+        [(n, OUTPUT_TYPE) for n in outputs],
+    )
+    if actual != expected:
+        lists = (", ".join(f"{n} {kind}" for n, kind in entries) for entries in (actual, expected))
+        raise CheckpointError("{}.onnx: has outputs {}, not {}: export it again".format(name, *lists))
 
     def run(*inputs: Tensor) -> Tensors:
-        feeds = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(input_names, inputs, strict=True)}
-        return tuple(map(torch.from_numpy, session.run(None, feeds)))
+        with graph_errors(f"{name}.onnx: cannot be run"):
+            feeds = {
+                name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(input_names, inputs, strict=True)
+            }
+            return tuple(map(torch.from_numpy, session.run(None, feeds)))
 
     return run
+
+
+@contextmanager
+def graph_errors(message: str) -> Iterator[None]:
+    """Raise `CheckpointError` with a message and the reason for any error of ONNX Runtime."""
+    try:
+        yield
+    except Exception as error:  # the exceptions of ONNX Runtime have no base class of their own
+        raise CheckpointError(f"{message} ({' '.join(str(error).split())})") from None
+
+
+def check_shapes(name: str, outputs: Tensors, *shapes: tuple[int, ...]) -> Tensors:
+    """Return the outputs of a graph; `CheckpointError` unless they have these shapes."""
+    actual = tuple(tuple(output.shape) for output in outputs)
+    if actual != shapes:
+        raise CheckpointError(f"{name}.onnx: computes arrays of shapes {actual}, not {shapes}: export it again")
+    return outputs

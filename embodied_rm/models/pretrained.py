@@ -1,16 +1,16 @@
 """Load large pretrained encoders from a folder or a hub. Weights are read from safetensors only."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 from open_clip.factory import load_checkpoint
 
-from embodied_rm.checkpoint_io import read_bytes
+from embodied_rm.checkpoint_io import parse_json_object, read_bytes
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.hub_download import download_repository
 from embodied_rm.models.encoders import EncoderConfig
+from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, build_clip, check_open_clip_config
 from embodied_rm.models.pretrained_weights import MINILM, TRANSFORMERS_PREFIX, download_weights, find_weights
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, is_timm_name, load_timm
@@ -84,13 +84,9 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     weights = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if weights is None:
         raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHT_FILES)}; pickled weights are not read")
-    try:
+    with checkpoint_errors(f"{weights}: does not hold the model that {CONFIG_FILE} describes"):
         clip = build_clip(config.open_clip, config.transformers)
         load_checkpoint(clip, str(weights))
-    except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as error:
-        # open_clip and timm have no exception classes of their own.
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{weights}: does not hold the model that {CONFIG_FILE} describes ({reason})") from None
     return config, clip
 
 
@@ -98,7 +94,7 @@ def _read_config(folder: Path) -> EncoderConfig:
     path = folder / CONFIG_FILE
     stored = read_bytes(path)
     try:
-        content = json.loads(stored)
+        content = parse_json_object(stored, path)
         model, preprocess = content["model_cfg"], content.get("preprocess_cfg", {})
         # Weights come from the folder only.
         model = {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
@@ -112,5 +108,5 @@ def _read_config(folder: Path) -> EncoderConfig:
         )
     except UserError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # an invalid description raises an error of any class
         raise CheckpointError(f"{path}: not the description of an open_clip model ({error!r})") from None

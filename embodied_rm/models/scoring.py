@@ -5,6 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
+from embodied_rm.errors import CheckpointError
 from embodied_rm.models.batched_scoring import can_batch, step_in_batch
 from embodied_rm.models.demo_alignment import stack_demonstrations
 from embodied_rm.models.progress_net import ProgressNet
@@ -69,7 +70,7 @@ def _score_batch(
         if len(active) < len(state):
             state = state.take(active)
         output, state = model.step(state, views_at([episodes[int(i)] for i in active], t))
-        _set_rows(curves, active, t, output)
+        _set_rows(curves, active, t, check_finite(output))
     return curves
 
 
@@ -107,7 +108,7 @@ def score_video(
             rows = rows[1:]
         if len(rows):
             output, state = step_many(model, state, views.select(rows))
-            outputs.append(output)
+            outputs.append(check_finite(output))
     return concat_outputs(outputs)
 
 
@@ -133,6 +134,13 @@ def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[Rew
         output, state = model.step(state, views.select(np.array([t])))
         outputs.append(output)
     return concat_outputs(outputs), state
+
+
+def check_finite(output: RewardOutput) -> RewardOutput:
+    """Return a prediction; `CheckpointError` if a valid progress is not finite, as with damaged weights."""
+    if not np.isfinite(output.progress[output.valid]).all():
+        raise CheckpointError("the model predicts a progress that is not finite: its weights are damaged, or too large")
+    return output
 
 
 def concat_outputs(outputs: Sequence[RewardOutput]) -> RewardOutput:

@@ -49,11 +49,16 @@ def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
 
 
 def self_test_values(model: RewardModel, input_spec: InputSpec) -> dict[str, list[list[float | None]]] | None:
-    """Predictions for the manifest, None for nan; None for a model that needs a goal or a reference."""
+    """Predictions for the manifest, None for nan; None for a model that needs a goal or a reference.
+
+    `CheckpointError` if its progress is not finite, as of a model whose training diverged.
+    """
     try:
         outputs = run_self_test(model, input_spec).outputs
     except UserError:
         return None
+    if not np.isfinite(outputs["progress"]).all():
+        raise CheckpointError("refusing to save a model whose progress is not finite")
     return {
         name: [[None if math.isnan(value) else value for value in row] for row in values.tolist()]
         for name, values in outputs.items()

@@ -17,7 +17,7 @@ import transformers
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from embodied_rm.checkpoint_io import read_bytes
+from embodied_rm.checkpoint_io import check_regular_files, read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
@@ -75,7 +75,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     stored = read_bytes(path)
     with checkpoint_errors(f"{path}: not the description of a model"):
         content = json.loads(stored)
-        model_type = content["model_type"]
+        model_type = str(content["model_type"])
     if model_type in DUAL_ARCHITECTURES:
         vision_type, text_type = DUAL_ARCHITECTURES[model_type]
         parts = {"vision": (vision_type, content.get("vision_config")), "text": (text_type, content.get("text_config"))}
@@ -85,7 +85,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         parts = {"text": (model_type, content)}
     else:
         known = [*DUAL_ARCHITECTURES, *VISION_ARCHITECTURES, *TEXT_ARCHITECTURES]
-        raise CheckpointError(f"{path}: {unknown_name_message(str(model_type), known, 'architecture')}")
+        raise CheckpointError(f"{path}: {unknown_name_message(model_type, known, 'architecture')}")
     return {part: _select_fields(path, name, stored) for part, (name, stored) in parts.items()}
 
 
@@ -257,6 +257,7 @@ def join_towers(vision: LoadedEncoder, text: LoadedTextEncoder) -> tuple[dict[st
 
 
 def _require_part(folder: Path, part: str, label: str, hint: str) -> dict[str, Any]:
+    check_regular_files(folder)
     fields = read_description(folder).get(part)
     if fields is None:
         raise CheckpointError(f"{folder}: has no {label} encoder{hint}")

@@ -63,7 +63,7 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
         name, expected = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
         described_net = manifest["direction_net"]
         net = None if described_net is None else ZeroShotNet(parse_net_config(described_net))
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except Exception as error:  # an invalid description raises an error of any class
         raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
     if net is not None:
         load_into(net, strip_prefix(NET_PREFIX, tensors), folder)
@@ -79,7 +79,7 @@ def stored_frame_rate(folder: Path | str) -> float | None:
         return None
     try:
         return max(float(description["frame_rate"]) for description in manifest["demonstrations"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
 
 

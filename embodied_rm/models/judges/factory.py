@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.checkpoint_io import check_regular_files
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.goal_images import read_goal_images
@@ -52,6 +53,9 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | Re
     """
     assert config.type is not None
     config.check_location()
+    for folder in (config.folder, config.base_model):
+        if folder is not None:
+            check_regular_files(folder)
     if config.type == REMOTE_TYPE:
         return make_remote_model(config)
     lookup(WEIGHT_DTYPES, config.dtype, "value of judge.dtype")

@@ -11,8 +11,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
+from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -44,6 +45,7 @@ class LocalChat(BatchedChat):
         self.processor, self.model = load_processor_and_model(folder, dtype, attn_implementation)
         if pixel_limits is not None and not has_pixel_limits(folder):
             self.processor.image_processor.size = {"shortest_edge": pixel_limits[0], "longest_edge": pixel_limits[1]}
+        self.chat_template = ChatTemplate(self.processor, folder)
         self.model.to(device).eval()
 
     @torch.inference_mode()
@@ -63,14 +65,10 @@ class LocalChat(BatchedChat):
 
     def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
         """Return the model inputs, padded on the left, so that the next token follows the end of every row."""
-        encoding = self.processor.apply_chat_template(
+        encoding = self.chat_template.encode(
             [chat_messages(query) for query in queries],
-            chat_template=video_chat_template(self.processor),
-            tokenize=True,
+            {"padding": True, "padding_side": "left", **video_kwargs(queries)},
             add_generation_prompt=True,
-            return_dict=True,
-            return_tensors="pt",
-            processor_kwargs={"padding": True, "padding_side": "left", **video_kwargs(queries)},
         )
         return {name: tensor.to(self.model.device) for name, tensor in encoding.items()}
 
@@ -111,19 +109,6 @@ class LocalChat(BatchedChat):
         return logits.log_softmax(dim=-1).gather(2, text_ids[:, :, None]).sum(dim=(1, 2))
 
 
-def video_chat_template(processor: Any) -> str | None:
-    """Return the chat template with which a video is expanded as in training; None: the processor's own.
-
-    Qwen3-VL's templates put vision tokens around a video. Its processor puts them around each frame, and replaced those
-    of the template until version 5.10 of transformers; later ones keep both.
-    """
-    template = getattr(processor, "chat_template", None) or processor.tokenizer.chat_template
-    if not (hasattr(processor, "vision_start_token") and hasattr(processor, "replace_video_token")):
-        return None
-    video, start, end = processor.video_token, processor.vision_start_token, processor.vision_end_token
-    return template.replace(f"{start}{video}{end}", video) if isinstance(template, str) else None
-
-
 def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
     """Return the processor arguments for videos: the frame times, and that no frame is dropped."""
     video_metadata = [
@@ -158,8 +143,6 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     processor = load_processor(folder, problem)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
     check_missing(str(folder), missing, len(model.state_dict()), weight_names(folder.glob("*.safetensors")))
-    if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
-        raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model
 
 

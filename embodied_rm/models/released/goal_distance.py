@@ -16,7 +16,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, mean_head_output
-from embodied_rm.models.released.torch_pickle import read_torch_file
+from embodied_rm.models.released.torch_pickle import describe_keys, read_torch_file, select_tensors
 from embodied_rm.types import Frames
 
 CHECKPOINT_FILE = "model.pt"  # name under which these models are released
@@ -131,13 +131,11 @@ def read_state_dict(folder: Path, key: str, prefix: str) -> tuple[Path, dict[str
     """
     path = folder if folder.is_file() else folder / CHECKPOINT_FILE
     checkpoint = read_torch_file(path)
-    state_dict = checkpoint.get(key) if isinstance(checkpoint, dict) else None
-    names = state_dict if isinstance(state_dict, dict) else {}
-    weights = {name.removeprefix(prefix): tensor for name, tensor in names.items() if name.startswith(prefix)}
+    stored = select_tensors(checkpoint.get(key)) if isinstance(checkpoint, dict) else {}
+    weights = {name.removeprefix(prefix): tensor for name, tensor in stored.items() if name.startswith(prefix)}
     if not weights:
-        keys = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__
-        stored = ", ".join(sorted(names)[:3]) or "none"
         raise CheckpointError(
-            f"{path}: no weights {prefix}... under the key {key!r}; its keys are {keys}, with weights such as {stored}"
+            f"{path}: no weights {prefix}... under the key {key!r}; its keys are {describe_keys(checkpoint)}, "
+            f"with weights such as {describe_keys(stored)}"
         )
     return path, weights

@@ -6,6 +6,7 @@ from typing import Any
 
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import LocalChat, load_processor
 from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, interleave_images
@@ -26,6 +27,7 @@ class LrmChat(LocalChat):
         adapter_folder = folder / PROCESSOR_ADAPTER_NAME
         if any((adapter_folder / name).is_file() for name in PROCESSOR_FILES):
             self.processor = load_processor(adapter_folder, "its processor cannot be loaded")
+            self.chat_template = ChatTemplate(self.processor, adapter_folder)
         self._adapters = AdapterSwitcher(
             self.model, {adapter: read_adapter(folder / adapter) for adapter in ADAPTER_NAMES}
         )

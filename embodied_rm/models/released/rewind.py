@@ -15,7 +15,7 @@ from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
 from embodied_rm.models.load_pretrained import load_weights
 from embodied_rm.models.released.rewind_encoders import IMAGE_EMBED_DIM, TEXT_EMBED_DIM, RewindEncoders
-from embodied_rm.models.released.torch_pickle import UnresolvedObject, read_torch_file
+from embodied_rm.models.released.torch_pickle import UnresolvedObject, describe_keys, read_torch_file, select_tensors
 from embodied_rm.types import Frames
 
 NUM_FRAMES = 16  # maximum number of frames per video; a longer video is subsampled evenly
@@ -139,14 +139,15 @@ def load_net(folder: Path) -> RewindNet:
             f"{folder}: it has neither a .pth file nor a config.json with model_type 'rewind_transformer', only {names}"
         )
     checkpoint = read_torch_file(path)
-    weights = checkpoint.get("model_state_dict") if isinstance(checkpoint, dict) else None
-    if not isinstance(weights, dict):
-        keys = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, dict) else type(checkpoint).__name__
-        raise CheckpointError(f"{path}: no model_state_dict in it, only {keys}")
+    weights = select_tensors(checkpoint.get("model_state_dict")) if isinstance(checkpoint, dict) else {}
+    if not weights:
+        raise CheckpointError(f"{path}: no model_state_dict in it, only {describe_keys(checkpoint)}")
     train_args = checkpoint.get("args")
-    length = train_args.state.get("max_length", NUM_FRAMES) if isinstance(train_args, UnresolvedObject) else NUM_FRAMES
-    if length != NUM_FRAMES:
-        raise CheckpointError(f"{path}: trained on videos of {length} frames, only {NUM_FRAMES} are supported")
+    state = train_args.state if isinstance(train_args, UnresolvedObject) else None
+    length = state.get("max_length", NUM_FRAMES) if isinstance(state, dict) else NUM_FRAMES
+    if not isinstance(length, int) or length != NUM_FRAMES:
+        frames = f"{length} frames" if isinstance(length, int) else f"a max_length of type {type(length).__name__}"
+        raise CheckpointError(f"{path}: trained on videos of {frames}, only {NUM_FRAMES} frames are supported")
     net = RewindNet()
     load_weights(net, weights, f"{path}: not a ReWiND as released")
     return net

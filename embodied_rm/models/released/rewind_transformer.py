@@ -80,7 +80,9 @@ class RewindTransformerChat:
         self.net = load_transformer_net(folder).to(device).eval()
         vision_dir = base_model / VISION_MODEL_DIR
         with checkpoint_errors(f"{vision_dir}: its image processor cannot be loaded"):
-            self._image_processor = transformers.AutoImageProcessor.from_pretrained(vision_dir, local_files_only=True)
+            self._image_processor = transformers.AutoImageProcessor.from_pretrained(
+                vision_dir, local_files_only=True, trust_remote_code=False
+            )
         self.encoders = RewindEncoders(base_model, self._preprocess, normalize_text=True, device=device)
 
     @torch.inference_mode()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, Query
+from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import WEIGHT_DTYPES
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
@@ -53,6 +54,7 @@ class RobometerChat(BatchedChat):
             module.to(device=device, dtype=WEIGHT_DTYPES[dtype]).eval()
         self._adapters = switch_adapter(self.model, folder)
         self.processor = _load_processor(base_model)
+        self.chat_template = ChatTemplate(self.processor, base_model)
         self._progress_token_id: int = self.processor.tokenizer.convert_tokens_to_ids(PROGRESS_TOKEN)
         num_embeddings = self.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
         if len(self.processor.tokenizer) > num_embeddings:
@@ -63,14 +65,11 @@ class RobometerChat(BatchedChat):
 
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
-        encoding = self.processor.apply_chat_template(
+        encoding = self.chat_template.encode(
             [[{"role": "user", "content": _message_content(query)}] for query in queries],
-            tokenize=True,
+            {"padding": True, "padding_side": "right"},
             add_generation_prompt=False,
             add_vision_id=True,
-            return_dict=True,
-            return_tensors="pt",
-            processor_kwargs={"padding": True, "padding_side": "right"},
         )
         inputs = {name: tensor.to(self._device) for name, tensor in encoding.items()}
         with self._adapters.use_adapter(ADAPTER_NAME):

@@ -52,16 +52,26 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     with checkpoint_errors(f"{path}: not readable"):
         try:
-            return dict(flatten(yaml.safe_load(path.read_text())))  # JSON is YAML
+            return dict(flatten(yaml.load(path.read_text(), SettingsLoader), set()))  # JSON is YAML
         except yaml.YAMLError as error:
             raise ValueError(error) from None
 
 
-def flatten(settings: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of nested mappings."""
-    for key, value in settings.items() if isinstance(settings, Mapping) else ():
+class SettingsLoader(yaml.SafeLoader):
+    """A loader without merge keys: one can double a mapping per line."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Leave a merge key where it is; it has no constructor."""
+
+
+def flatten(settings: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of nested mappings, once per mapping: aliases can give one 2^40 places."""
+    if not isinstance(settings, Mapping) or id(settings) in visited:
+        return
+    visited.add(id(settings))
+    for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from flatten(value)
+            yield from flatten(value, visited)
         else:
             yield str(key), value
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.local import LocalChat, chat_messages, video_chat_template, video_kwargs
+from embodied_rm.models.judges.local import LocalChat, chat_messages, video_kwargs
 from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, scale_logprob
 from embodied_rm.models.judges.released_prompts import TOPREWARD_PROMPT, TOPREWARD_STATEMENT
+from embodied_rm.models.load_pretrained import checkpoint_errors
 
 MAX_FRAMES = 16  # maximum number of frames per video
 FPS = 2.0  # rate at which the frames are shown, whatever their own
@@ -42,26 +43,24 @@ class TopRewardChat(LocalChat):
 
     def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
         """Return the model inputs, padded on the left. The last part of a query follows the user's unfinished turn."""
-        encoding = self.processor(
-            text=[self.render_prompt(query) for query in queries],
-            videos=[part for query in queries for part in query.parts if not isinstance(part, str)],
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-            **video_kwargs(queries),
-        )
+        prompts = self.render_prompts(queries)
+        with checkpoint_errors(f"{self.folder}: its processor does not take the prompt of its chat template"):
+            encoding = self.processor(
+                text=prompts,
+                videos=[part for query in queries for part in query.parts if not isinstance(part, str)],
+                padding=True,
+                padding_side="left",
+                return_tensors="pt",
+                **video_kwargs(queries),
+            )
         return {name: tensor.to(self.model.device) for name, tensor in encoding.items()}
 
-    def render_prompt(self, query: Query) -> str:
-        """Return the text of a query."""
-        *turn, statement = query.parts
-        text = self.processor.apply_chat_template(
-            chat_messages(Query(parts=tuple(turn))),
-            chat_template=video_chat_template(self.processor),
-            tokenize=False,
-            add_generation_prompt=False,
-        )
-        return f"{text.split(self.processor.tokenizer.eos_token)[0]}{statement}"
+    def render_prompts(self, queries: Sequence[Query]) -> list[str]:
+        """Return the text of each query."""
+        turns = [chat_messages(Query(parts=query.parts[:-1])) for query in queries]
+        texts = self.chat_template.render(turns, add_generation_prompt=False)
+        end = self.processor.tokenizer.eos_token
+        return [f"{text.split(end)[0]}{query.parts[-1]}" for text, query in zip(texts, queries, strict=True)]
 
 
 class TopRewardQuestion(CameraQuestion):
