@@ -25,7 +25,6 @@ from embodied_rm.experiments.results_page import describe_machine, write_section
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import dpo_policy, offline_policy, refine_policy
@@ -78,8 +77,6 @@ def main(config: BenchOnlineConfig, run: RunFolder, reporter: Reporter) -> None:
         unused = dict.fromkeys(("num_envs", "iterations") if cell.method == "rlpd" else ("rlpd_iterations",))
         used_model = digest if cell.method == "dpo" else None
         settings = {**base_settings, **cell._asdict(), **unused, "checkpoint": used_model}
-        if cell.method == "rlpd":
-            settings["rlpd"] = asdict(RLPDConfig())
         measure = partial(measure_cell, cell, config, pipeline)
         result = cache.get_or_measure(cell.name, settings, run.path / "cells" / cell.name, measure)
         cells.append(CellResult.from_json(result))

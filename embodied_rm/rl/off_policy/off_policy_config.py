@@ -18,9 +18,9 @@ class RLPDConfig:
     learning_rate: float = 3e-4
     critic_hidden_sizes: tuple[int, ...] = (128, 128)
     num_critics: int = 6  # Q-functions
-    num_min_critics: int = 1
-    """Q-functions, drawn for each batch, whose minimum is in its targets. Each step of an episode takes the minimum
-    anew: with all six, no value of a success came back to the start of 30 steps."""
+    num_min_critics: int | None = None
+    """Q-functions, drawn for each batch, whose minimum is in its targets; None: all. Each step of an episode takes the
+    minimum anew: with all of them, little of the value of a success reaches the start of a long episode."""
     target_update_rate: float = 0.005
     pessimism: float = 1.0
     """Standard deviations over the Q-functions that the policy subtracts from their mean: it avoids actions on which
@@ -46,7 +46,7 @@ class RLPDConfig:
         check_minimum(self, 1, "batch_size", "num_critics", "policy_delay", "buffer_capacity")
         check_minimum(self, 0, "pessimism", "target_noise", "bc_kl_coef", "pretraining_updates")
         check_minimum(self, 0, "smoothness_coef", "smoothness_radius", "dynamics_gap_coef")
-        if not 1 <= self.num_min_critics <= self.num_critics:
+        if self.num_min_critics is not None and not 1 <= self.num_min_critics <= self.num_critics:
             raise UserError(f"num_min_critics must be 1 to num_critics={self.num_critics}, got {self.num_min_critics}")
         if self.dynamics_gap_coef and self.recorded_share in (0, 1):
             raise UserError(

@@ -142,8 +142,7 @@ class RLPD:
             noise = torch.randn(batch.action.shape, generator=self.generator)
             noise = self.config.target_noise * noise.clamp(-MAX_TARGET_NOISE, MAX_TARGET_NOISE)
             next_action = (self.policy.mlp(next_obs).clamp(-1, 1) + noise).clamp(-1, 1)
-            drawn = torch.randperm(self.config.num_critics, generator=self.generator)[: self.config.num_min_critics]
-            next_value = self.target_critics(next_obs, next_action)[drawn].amin(0)
+            next_value = self.target_critics(next_obs, next_action)[self._draw_critics()].amin(0)
             target = td_target(batch.reward, batch.terminated, next_value, self.gamma).clamp(*self.value_range)
         observation, action = normalizer(batch.observation), batch.action.clamp(-1, 1)
         values = self.critics(observation, action)
@@ -201,6 +200,12 @@ class RLPD:
     @property
     def _optimizer_names(self) -> tuple[str, ...]:
         return tuple(f"{name}_optimizer" for name in ("policy", "critics", *(() if self.gap is None else ("gap",))))
+
+    def _draw_critics(self) -> Tensor | slice:
+        """Return the Q-functions whose minimum is in the targets of a batch."""
+        if self.config.num_min_critics is None:
+            return slice(None)
+        return torch.randperm(self.config.num_critics, generator=self.generator)[: self.config.num_min_critics]
 
     def _sample(self) -> OfflineTransitions:
         """Sample a batch, whose first part is recorded."""
