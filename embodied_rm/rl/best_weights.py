@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torch import Tensor
-
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.metrics.statistics import wilson_interval
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy, save_policy
@@ -63,38 +61,32 @@ def describe_restored(iteration: int | None) -> str:
 
 
 class BestWeights:
-    """The weights of the policy that acted in the last iteration of the best window, in memory and in a folder."""
+    """The policy that acted in the last iteration of the best window, in memory and in a folder."""
 
     def __init__(self, run: RunFolder, *, writes: bool) -> None:
-        """Read the weights of an interrupted run. `writes`: whether this process writes the folder."""
+        """Read the policy of an interrupted run. `writes`: whether this process writes the folder."""
         self._folder, self._writes = run.path / BEST_DIR, writes
-        self._weights: dict[str, Tensor] | None = None
-        if (self._folder / MANIFEST_NAME).exists():
-            self._weights = load_policy(self._folder).state_dict()
+        self._policy = load_policy(self._folder) if (self._folder / MANIFEST_NAME).exists() else None
 
-    def keep(self, policy: GaussianPolicy, acted: dict[str, Tensor], rows: list[LogRow], first: int = 0) -> None:
-        """Keep the weights that acted in the last iteration, if the best window ends with it.
+    def keep(self, acted: GaussianPolicy, rows: list[LogRow], first: int = 0) -> None:
+        """Keep the policy that acted in the last iteration, if the best window ends with it.
 
         Args:
-            policy: Gives the sizes.
-            acted: Weights that acted in the last iteration.
+            acted: Its copy.
             rows: Rows of all iterations so far.
             first: First iteration whose successes can be compared.
         """
         best = best_window(rows, first)
         if best is None or best.iteration != len(rows) - 1:
             return
-        self._weights = acted
+        self._policy = acted
         if self._writes:
-            latest = {name: value.clone() for name, value in policy.state_dict().items()}
-            policy.load_state_dict(acted)
-            save_policy(self._folder, policy)
-            policy.load_state_dict(latest)
+            save_policy(self._folder, acted)
 
     def restore(self, policy: GaussianPolicy, rows: list[LogRow], first: int = 0) -> int | None:
         """Give the policy its best weights, if it has clearly fewer successes; return their iteration, else None."""
         iteration = iteration_to_restore(rows, first)
         if iteration is not None:
-            assert self._weights is not None, "a window is kept when it is the best"
-            policy.load_state_dict(self._weights)
+            assert self._policy is not None, "the policy of a window is kept when the window is the best"
+            policy.load_state_dict(self._policy.state_dict())
         return iteration

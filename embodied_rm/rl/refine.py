@@ -1,11 +1,14 @@
 """Refinement of an imitated policy by reinforcement learning on a learned reward."""
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
@@ -130,9 +133,7 @@ def refine(
     full_episodes_from = first_rollouts
     reporter.table("refine", summarize_setup(env, learner, model, config))
     reward_env.check_rule_inputs(config.rollout_steps)
-    cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
-    if cloned_eval is not None:
-        reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
+    cloned_eval = evaluate_imitated(evaluate, learner, reporter)
     if rows:
         if options.teacher is not None:
             model = replace_model(reward_env, options.teacher.model_at(len(rows) - 1))
@@ -142,42 +143,41 @@ def refine(
             rollout_rewards.end_episodes()
             full_episodes_from += len(rows)
     reward_env.pop_stats()  # the time of the resets belongs to no iteration
-    best = BestWeights(run, writes=dist.rank == 0)
+    best = BestWeights(run, writes=dist.rank == 0) if config.restore_best_weights else None
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
             if has_converged(rows, config, options.teacher):
                 break
             if options.teacher is not None and (taught := options.teacher.model_at(iteration)) is not model:
                 model = replace_model(reward_env, taught)
-                observation, _ = reward_env.reset(seed=stream_seed(config.seed, iteration))
-                rollout_rewards.end_episodes()
-                reward_env.pop_stats()
+                observation = restart_episodes(reward_env, rollout_rewards, stream_seed(config.seed, iteration))
                 full_episodes_from = iteration + first_rollouts
             heuristic = make_heuristic(reward_env.rule, config, rows)
             iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
-            acted = {name: value.clone() for name, value in policy.state_dict().items()}
+            acted = None if best is None else copy.deepcopy(policy)
             observation, row = run_iteration(*iteration_args)
             row |= {"has_full_episodes": iteration >= full_episodes_from}
             rows.append(evaluate_iteration(row, policy, model, options))
             rows[-1]["alarm"] = detect_reward_hacking(rows)
-            if config.restore_best_weights:
-                best.keep(policy, acted, rows, first_comparable(rows, options.teacher))
+            if best is not None and acted is not None:
+                best.keep(acted, rows, first_comparable(rows, options.teacher))
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
             reporter.log(format_row(rows[-1]))
-    restored = None
-    if config.restore_best_weights:
-        restored = best.restore(policy, rows, first_comparable(rows, options.teacher))
+    restored = None if best is None else best.restore(policy, rows, first_comparable(rows, options.teacher))
+    if best is not None:
         reporter.log(describe_restored(restored))
     if dist.rank == 0:
         save_policy(run.path / POLICY_DIR, policy)
-    refined_eval = evaluate_on_rank0(evaluate, policy, dist)
-    return RefineResult(
-        policy=policy,
-        cloned_eval=cloned_eval,
-        refined_eval=refined_eval,
-        log_rows=tuple(rows),
-        restored_iteration=restored,
-    )
+    evals = {"cloned_eval": cloned_eval, "refined_eval": evaluate_on_rank0(evaluate, policy, dist)}
+    return RefineResult(policy=policy, **evals, log_rows=tuple(rows), restored_iteration=restored)
+
+
+def evaluate_imitated(evaluate: EvaluateFn | None, learner: Learner, reporter: Reporter) -> EvalResult | None:
+    """Evaluate the imitated policy, and log its success."""
+    result = evaluate_on_rank0(evaluate, learner.reference, learner.dist)
+    if result is not None:
+        reporter.log(f"imitated policy: success {result.rate:.3f} in {result.episodes} episodes")
+    return result
 
 
 def select_learner(
@@ -299,6 +299,14 @@ def replace_model(env: RewardEnv, model: RewardModel) -> RewardModel:
 def first_comparable(rows: list[LogRow], teacher: ModelTeacher | None) -> int:
     """Return the first iteration whose successes are those of the model that pays in the last one."""
     return 0 if teacher is None or not rows else teacher.first_iteration(len(rows) - 1)
+
+
+def restart_episodes(env: RewardEnv, rollout_rewards: RolloutRewards, seed: int) -> npt.NDArray[np.floating]:
+    """Begin new episodes in all environments, and return their first observations."""
+    observation, _ = env.reset(seed=seed)
+    rollout_rewards.end_episodes()
+    env.pop_stats()  # the time of the resets belongs to no iteration
+    return observation
 
 
 def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None) -> bool:

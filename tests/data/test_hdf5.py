@@ -223,16 +223,15 @@ def claim_many_rows(file: h5py.File) -> None:
         file.create_dataset(f"data/demo_2/obs/{view}", shape, np.uint8, chunks=(1, 48, 64, 3))
 
 
-def set_rate(file: h5py.File, rate: str) -> None:
-    file["data"].attrs.update(env_args='{"env_kwargs": {"control_freq": ' + rate + "}}")
+def set_env_args(text: str) -> Callable[[Path], object]:
+    return edit_file(lambda file: file["data"].attrs.update(env_args=text))
 
 
 def claim_a_few_rows(file: h5py.File) -> None:
     """A recorder that ended early: the file has room for more images than were written."""
-    file["data/demo_2/obs"].pop("agentview_image")
-    images = file["data/demo_2/obs"].create_dataset(
-        "agentview_image", (LENGTH, 48, 64, 3), np.uint8, chunks=(1, 48, 64, 3)
-    )
+    group = file["data/demo_2/obs"]
+    group.pop("agentview_image")
+    images = group.create_dataset("agentview_image", (LENGTH, 48, 64, 3), np.uint8, chunks=(1, 48, 64, 3))
     images[: LENGTH - 1] = 1
 
 
@@ -240,6 +239,7 @@ def nest_groups(file: h5py.File) -> None:
     file.create_group("data/demo_2/" + "/".join("abcdefghij"))
 
 
+RATE = '{"env_kwargs": {"control_freq": %s}}'
 CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no images": (edit_file(lambda file: file.pop("data/demo_2/obs")), "demo_2 contains no images", "demo_2"),
     "images are short": (
@@ -265,17 +265,9 @@ CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "stores no frame rate",
         "lift",
     ),
-    "a rate of 400 digits": (
-        edit_file(lambda file: set_rate(file, "1" + "0" * 400)),
-        "states the frame rate 1000",
-        "lift",
-    ),
-    "an infinite rate": (edit_file(lambda file: set_rate(file, "Infinity")), "states the frame rate inf", "lift"),
-    "nested settings": (
-        edit_file(lambda file: file["data"].attrs.update(env_args="[" * 30_000 + "]" * 30_000)),
-        "stores no frame rate",
-        "lift",
-    ),
+    "a rate of 400 digits": (set_env_args(RATE % ("1" + "0" * 400)), "states the frame rate 1000", "lift"),
+    "an infinite rate": (set_env_args(RATE % "Infinity"), "states the frame rate inf", "lift"),
+    "nested settings": (set_env_args("[" * 30_000 + "]" * 30_000), "stores no frame rate", "lift"),
     "half of a character": (
         edit_file(lambda file: file["data/demo_2"].attrs.update(ep_meta='{"lang": "a\\ud800b"}')),
         "which is half of one",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import numpy as np
 import pytest
 import torch

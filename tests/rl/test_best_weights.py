@@ -43,12 +43,13 @@ def test_windows_need_full_episodes_and_the_same_model() -> None:
 
 
 def test_weights_of_the_best_iteration_come_back_after_an_interruption(tmp_path: Path) -> None:
-    run, policy, rows = RunFolder(tmp_path), GaussianPolicy(SPEC), []
+    run, rows = RunFolder(tmp_path), []
     rates, best = [0.2, 0.5, 0.8, 0.8, 0.8, 0.3, 0.1, 0.1], BestWeights(RunFolder(tmp_path), writes=True)
     for index in range(len(rates)):
-        acted = {name: torch.full_like(value, index) for name, value in policy.state_dict().items()}
+        acted = GaussianPolicy(SPEC)
+        acted.load_state_dict({name: torch.full_like(value, index) for name, value in acted.state_dict().items()})
         rows = make_rows(rates[: index + 1])
-        best.keep(policy, acted, rows)
+        best.keep(acted, rows)
     for kept in (best, BestWeights(run, writes=True)):
         restored = GaussianPolicy(SPEC)
         assert kept.restore(restored, rows) == 4

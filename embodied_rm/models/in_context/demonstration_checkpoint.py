@@ -16,6 +16,7 @@ from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
 from embodied_rm.models.in_context.direction import DirectionSkill
 from embodied_rm.models.in_context.encoded_demonstration import EncodedDemonstration, EncodedView
 from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
+from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import describe_net_config, parse_net_config
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
@@ -58,13 +59,11 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
             weights than those that the demonstrations were encoded with.
     """
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    try:
+    with checkpoint_errors(f"{folder}: its manifest describes no demonstrations"):
         demonstrations = parse_demonstrations(tensors, manifest["demonstrations"])
         name, expected = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
         described_net = manifest["direction_net"]
         net = None if described_net is None else ZeroShotNet(parse_net_config(described_net))
-    except Exception as error:  # an invalid description raises an error of any class
-        raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
     if net is not None:
         load_into(net, strip_prefix(NET_PREFIX, tensors), folder)
     encoder = open_frozen_encoder(name)

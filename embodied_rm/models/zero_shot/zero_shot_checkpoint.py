@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
-from embodied_rm.errors import CheckpointError
 from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
+from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 from embodied_rm.models.zero_shot.progress_filter import Readout
 from embodied_rm.models.zero_shot.progress_gru import ProgressGruConfig
@@ -63,12 +63,10 @@ def load_zero_shot_net(folder: Path | str) -> tuple[ZeroShotNet, EncoderDigests]
         CheckpointError: When the checkpoint is damaged or of another kind.
     """
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    try:
+    with checkpoint_errors(f"{folder}: its manifest describes no net that can be built"):
         net = ZeroShotNet(parse_net_config(manifest["net"]))
         encoder = manifest["encoder"]
         digests = EncoderDigests(str(encoder["name"]), str(encoder["sha256"]), str(manifest["text_encoder"]["sha256"]))
-    except Exception as error:  # an invalid description raises an error of any class
-        raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({error!r})") from None
     load_into(net, tensors, folder)
     return net.eval(), digests
 
