@@ -90,13 +90,21 @@ SMALL = (
 )
 
 
+def printed_seconds(output: str) -> float:
+    """Return the duration in the last line of a command's output, s."""
+    match = re.search(r": (?:(\d+) min )?([\d.]+) s, written to", output)
+    assert match is not None, output
+    return 60 * int(match[1] or 0) + float(match[2])
+
+
 def test_the_installed_package_does_the_whole_loop_from_another_folder(installed: Path, tmp_path: Path) -> None:
     assert "lift_cube" in embodied_rm("tasks", installed=installed, cwd=tmp_path)
-    embodied_rm("demo", *SMALL, "out=demo", installed=installed, cwd=tmp_path)
+    output = embodied_rm("demo", *SMALL, "out=demo", installed=installed, cwd=tmp_path)
     assert not (tmp_path / "demo" / "reward_model").exists(), "it needs to train nothing"
     metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
     assert metrics["tasks"]["lift_cube"]["iterations"] == 2
-    assert metrics["seconds"]["total"] > 0 and metrics["memory"]["peak_gib"] > 0
+    assert metrics["seconds"]["total"] == pytest.approx(printed_seconds(output), abs=1, rel=0.1)
+    assert metrics["memory"]["peak_gib"] > 0
     assert metrics["benchmark"]["rollout_env_steps_per_s"] > 0
     assert {"voc", "mae_failures", "success_auc"} <= set(metrics["reward_model"]) and metrics["baselines"]["time"]
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000

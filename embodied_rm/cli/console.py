@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import dropwhile
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -22,7 +23,7 @@ PLAIN_WIDTH_COLUMNS = 120  # width of output that goes into a file or a pipe, ch
 HEARTBEAT_INTERVAL_S = 30.0  # time between the plain lines of a long job without a terminal, s
 MAX_DURATIONS = 1000  # number of the latest items whose durations are kept
 MIN_DURATION_FRACTION = 0.01
-"""Items shorter than this fraction of the longest one (or of the current one) count as cached and are ignored."""
+"""The first items, while shorter than this fraction of the longest one (or of the current one), count as cached."""
 
 
 class EtaEstimator:
@@ -40,12 +41,15 @@ class EtaEstimator:
         self.num_done += 1
 
     def remaining_s(self, total: float | None, now_s: float) -> float | None:
-        """Return the seconds until `total` items are done, by the mean duration of uncached items; None if unknown."""
-        longest = max(now_s - self._item_start_s, *self._durations_s, 0.0)
-        real_durations = [duration for duration in self._durations_s if duration >= MIN_DURATION_FRACTION * longest]
-        if total is None or not real_durations:
+        """Return the seconds until `total` items are done, by the mean duration after the cached ones; None if unknown.
+
+        Later short items count: several percents of a training end at once where one step is longer than a percent.
+        """
+        limit_s = MIN_DURATION_FRACTION * max(now_s - self._item_start_s, *self._durations_s, 0.0)
+        uncached_s = list(dropwhile(lambda duration_s: duration_s < limit_s, self._durations_s))
+        if total is None or not uncached_s:
             return None
-        return max(total - self.num_done, 0) * sum(real_durations) / len(real_durations)
+        return max(total - self.num_done, 0) * sum(uncached_s) / len(uncached_s)
 
 
 class TimeLeftColumn(ProgressColumn):

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.cli import PROCESS_START_S
 from embodied_rm.cli import help as pages
 from embodied_rm.cli.commands import COMMAND_MODULES
 from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console, print_text
@@ -187,14 +188,14 @@ def _write_run(name: str, command: Command, config: Any, folder: Path, resume: b
 
     if is_unfinished(folder) and resume and not command.resumable:
         reporter.log(f"embodied-rm {command_display_name(name)} cannot continue a run: it begins anew")
-    start_s = time.monotonic()
     ignored, resumable = command.resume_ignored_keys, command.resumable
     run = open_run(name, config, folder, resume=resume, ignored_keys=ignored, resumable=resumable)
     if run.finished:
         reporter.log(f"the run in {folder} is already finished")
         return
     command.main(config, run, reporter)
-    reporter.log(f"{command_display_name(name)}: {format_duration(time.monotonic() - start_s)}, written to {folder}")
+    duration = format_duration(time.monotonic() - PROCESS_START_S)
+    reporter.log(f"{command_display_name(name)}: {duration}, written to {folder}")
 
 
 def load_command(name: str) -> Command:

@@ -105,7 +105,8 @@ def main(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
     with pipeline.time_phase("report"):
         report = build_report(config, metrics, run, startup_s + pipeline.total_seconds)
         write_report(run.file_path("report.html"), report)
-    metrics["seconds"] = {**pipeline.seconds_by_phase, "total": startup_s + pipeline.total_seconds}
+    total_s = startup_s + pipeline.total_seconds
+    metrics["seconds"] = {"startup": startup_s, **pipeline.seconds_by_phase, "total": total_s}
     metrics["memory"] = {"peak_gib": peak_memory_gib()}
     reporter.table("seconds", metrics["seconds"])
     run.write_json("metrics.json", metrics)

@@ -44,7 +44,8 @@ def train_loop(
     """
     assert isinstance(train_state.module, ProgressNet)
     schemes = select_schemes(config.label_schemes)
-    percent = 0
+    percent = elapsed_percent(train_state, config)
+    yield from range(1, percent + 1)
     last_save_s = train_state.elapsed_s
     last_tick_s = time.perf_counter()
     while True:
@@ -73,7 +74,7 @@ def train_loop(
         train_state.elapsed_s += now_s - last_tick_s
         last_tick_s = now_s
         log.write(train_state.steps, {**metrics, "seconds": train_state.elapsed_s})
-        for percent in range(percent + 1, int(100 * elapsed_fraction(train_state, config)) + 1):  # noqa: B020
+        for percent in range(percent + 1, elapsed_percent(train_state, config) + 1):  # noqa: B020
             yield percent
 
 
@@ -110,6 +111,11 @@ def elapsed_fraction(train_state: TrainState, config: TrainConfig) -> float:
     if config.max_seconds is not None:
         return train_state.elapsed_s / config.max_seconds
     return train_state.steps / config.steps
+
+
+def elapsed_percent(train_state: TrainState, config: TrainConfig) -> int:
+    """Return how many whole percents of the schedule have elapsed, at most 100: a step may exceed a time budget."""
+    return min(100, int(100 * elapsed_fraction(train_state, config)))
 
 
 def learning_rate_factor(fraction: float) -> float:

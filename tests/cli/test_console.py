@@ -122,6 +122,18 @@ def test_the_remaining_time_ignores_cached_items() -> None:
     assert eta.remaining_s(None, now) is None and EtaEstimator(0.0).remaining_s(5, 3.0) is None
 
 
+def test_the_remaining_time_of_items_that_end_together() -> None:
+    """A training of 120 s was resumed at 20 %, and each step takes 9.6 s: 8 of 100 percents."""
+    eta, now = EtaEstimator(0.0), 0.0
+    for _ in range(20):
+        eta.finish_item(now)
+    for num_steps in range(1, 11):
+        now += 9.6
+        for _ in range(8):
+            eta.finish_item(now)
+        assert eta.remaining_s(100, now) == pytest.approx(96 - 9.6 * num_steps)
+
+
 def test_a_bar_shows_the_remaining_time() -> None:
     column, eta = TimeLeftColumn(), EtaEstimator(time.monotonic() - 30)
     eta.finish_item(time.monotonic())
