@@ -1,5 +1,7 @@
 """Lock of a run folder, or of a dataset that is annotated: one process writes into it, a second one learns which.
 
+A file that several processes update, such as a results page, is updated by one at a time.
+
 The operating system holds the lock (`flock`) and releases it when the process ends, however that happens. The file says
 who holds it. A lock of another machine that did not release it cannot be checked from here.
 """
@@ -42,6 +44,22 @@ def lock_folder(folder: Path, kind: str = "run folder", remedy: str = "wait, or 
         os.close(descriptor)
 
 
+@contextmanager
+def update_in_turn(path: Path) -> Iterator[None]:
+    """Create the folder of a file, and wait until no other process updates a file of that folder.
+
+    The lock is that of the folder: a file that is replaced has none that lasts, and no file is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with ignore_missing_locks():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def open_locked(path: Path, kind: str, remedy: str) -> int:
     """Open and lock the file of a lock, and return its descriptor; `UserError` if another process holds it."""
     while True:
@@ -70,13 +88,21 @@ def open_locked(path: Path, kind: str, remedy: str) -> int:
 def try_lock(descriptor: int) -> bool:
     """Lock an open file; False if another process holds the lock. Without locks of the file system, nothing is held."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ignore_missing_locks():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+@contextmanager
+def ignore_missing_locks() -> Iterator[None]:
+    """Go on without a lock on a file system that has none."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in NO_LOCK_ERRORS:
             raise
-    return True
 
 
 def is_file_of(descriptor: int, path: Path) -> bool:

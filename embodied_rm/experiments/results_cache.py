@@ -18,6 +18,7 @@ from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.results_page import companion_path, describe_machine
 from embodied_rm.run_folder import RunFolder
+from embodied_rm.run_lock import update_in_turn
 
 SOURCE_DIR = Path(__file__).resolve().parents[2]  # folder of the packages
 CELL_FILE = "cell.json"  # file in the folder of a cell: digests of its settings and of the code
@@ -62,10 +63,10 @@ class ResultsCache:
             return
         header = {"settings": _settings_digest(settings), "code": code_version or code_digest()}
         record = {**header, "date": date.today().isoformat(), "machine": describe_machine(), "result": result}
-        records = {**self._lines(), cell: record}
-        lines = [json.dumps({"cell": name, **values}, allow_nan=False) + "\n" for name, values in records.items()]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, "".join(lines))
+        with update_in_turn(self.path):
+            records = {**self._lines(), cell: record}
+            lines = [json.dumps({"cell": name, **values}, allow_nan=False) + "\n" for name, values in records.items()]
+            write_atomic(self.path, "".join(lines))
 
     def count_code_versions(self, cells: Sequence[str]) -> int:
         """Return the number of code versions that measured these cells, at least 1."""

@@ -11,6 +11,7 @@ import torch
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.run_folder import RunFolder
+from embodied_rm.run_lock import update_in_turn
 from embodied_rm.threads import count_cores
 
 PAGE_PREFACE = (
@@ -50,9 +51,10 @@ def write_section(page: Path, command: str, text: str, title: str = "Benchmarks"
 
     `text` is Markdown that starts with a heading; `command` marks the section.
     """
-    old_text = page.read_text() if page.exists() else f"# {title}\n\n{PAGE_PREFACE}\n"
     start_marker, end_marker = f"<!-- {command} -->", f"<!-- end of {command} -->"
     section = f"{start_marker}\n{text}\n\n{date.today().isoformat()}; {describe_machine()}.\n{end_marker}\n"
     pattern = re.compile(f"{re.escape(start_marker)}.*?{re.escape(end_marker)}\n", re.DOTALL)
-    new_text, num_replaced = pattern.subn(lambda _: section, old_text)
-    write_atomic(page, new_text if num_replaced else f"{old_text.rstrip()}\n\n{section}")
+    with update_in_turn(page):
+        old_text = page.read_text() if page.exists() else f"# {title}\n\n{PAGE_PREFACE}\n"
+        new_text, num_replaced = pattern.subn(lambda _: section, old_text)
+        write_atomic(page, new_text if num_replaced else f"{old_text.rstrip()}\n\n{section}")

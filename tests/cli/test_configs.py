@@ -41,6 +41,15 @@ def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
     )
 
 
+@pytest.mark.parametrize("command", command_names())
+def test_no_training_ends_by_the_clock(command: str) -> None:
+    """A result must not depend on how fast the machine is, unless a user asks for a budget of time."""
+    config = compose.compose_untyped(command)
+    budgets = [name for name in leaf_keys(config) if name.endswith("max_seconds")]
+    assert all(OmegaConf.select(config, name) is None for name in budgets)
+    assert budgets or command not in ("train", "adapt", "demo")
+
+
 def defaults_of(schema: type) -> dict[str, object]:
     """Return dotted name -> default of the dataclass, for every field with a default."""
     found: dict[str, object] = {}

@@ -1,6 +1,8 @@
 """The results cache: read on other machines, measured again under other settings."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,16 @@ from embodied_rm.paths import resolve_reward_model
 
 RESULTS_DIR = Path(__file__).parents[2] / "docs" / "results"
 SETTINGS = {"updates": 3, "labels": ("hops",)}
+WRITE_CELLS = """
+import sys
+from pathlib import Path
+from embodied_rm.experiments.results_cache import ResultsCache
+from embodied_rm.experiments.results_page import write_section
+path, page, number = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+for count in range(40):
+    ResultsCache(path).write(f"{number}/{count}", {"updates": 3, "labels": ("hops",)}, {"count": count}, "code")
+    write_section(page, number, f"section {number} {count}")
+"""
 
 
 @pytest.fixture
@@ -30,6 +42,18 @@ def test_results_are_read_as_written(cache):
     assert reopened.read("lift/1", SETTINGS) == {"success": 1.0}
     assert reopened.read("lift/2", SETTINGS) is None
     assert cache.path.name == "page_hard.jsonl"
+
+
+def test_processes_that_write_at_once_lose_no_cell_and_no_section(cache):
+    page = cache.path.parent / "page.md"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITE_CELLS, cache.path, page, str(number)]) for number in range(4)
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    expected = [(number, count) for number in range(4) for count in range(40)]
+    assert all(cache.read(f"{number}/{count}", SETTINGS) == {"count": count} for number, count in expected)
+    assert all(f"section {number} 39" in page.read_text() for number in range(4))
+    assert {path.name for path in cache.path.parent.iterdir()} == {"page_hard.jsonl", "page.md"}
 
 
 def test_other_settings_replace_the_cell(cache):
