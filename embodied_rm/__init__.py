@@ -11,7 +11,6 @@ Every name is imported when it is first used, so that `import embodied_rm` stays
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -90,18 +89,25 @@ __all__ = [
     "train",
 ]
 
-try:
-    __version__ = version("embodied-rm")
-except PackageNotFoundError:  # a checkout that is on the path and not installed
-    __version__ = "0.0.0"
-
 
 def __getattr__(name: str) -> Any:
-    if name not in EXPORTS:
+    if name == "__version__":
+        value = _installed_version()
+    elif name in EXPORTS:
+        value = getattr(import_module(EXPORTS[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(EXPORTS[name]), name)
     globals()[name] = value
     return value
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("embodied-rm")
+    except PackageNotFoundError:  # a checkout that is on the path and not installed
+        return "0.0.0"
 
 
 def __dir__() -> list[str]:

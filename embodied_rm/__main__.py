@@ -1,7 +1,36 @@
-"""`python -m embodied_rm`: the command line, for launchers that start a module (torchrun)."""
+"""The program: `embodied-rm` and, for launchers that start a module (torchrun), `python -m embodied_rm`."""
 
+import signal
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from embodied_rm.cli.main import main
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-sys.exit(main())
+
+def run() -> int:
+    """Run the command line and return the exit code.
+
+    While the program starts and ends, there is nothing to save: Ctrl-C and SIGTERM end it at once, without a traceback.
+    """
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    end_at_once(handlers)
+    from embodied_rm.cli.main import main
+
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    try:
+        return main()
+    finally:
+        end_at_once(handlers)
+
+
+def end_at_once(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Let each signal end the process, but those that whoever started it ignores (`nohup`)."""
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    sys.exit(run())

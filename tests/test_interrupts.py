@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -22,6 +24,25 @@ def restored_handlers() -> Iterator[None]:
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
+
+
+WAIT_WHILE_IMPORTED = """
+class Waiting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "embodied_rm.cli.main":
+            wait()
+sys.meta_path.insert(0, Waiting())
+"""
+WAIT_AT_EXIT = "import atexit; atexit.register(wait)"
+PROGRAM = """
+import sys, time
+def wait():
+    print("waiting", flush=True)
+    time.sleep(60)
+{preparation}
+from embodied_rm.__main__ import run
+sys.exit(run())
+"""
 
 
 def test_an_interruption_comes_after_the_block() -> None:
@@ -73,3 +94,25 @@ def test_in_another_thread_nothing_is_changed() -> None:
     thread.start()
     thread.join()
     assert found == [handler]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("preparation", [WAIT_WHILE_IMPORTED, WAIT_AT_EXIT])
+def test_the_program_starts_and_ends_without_a_traceback(number: signal.Signals, preparation: str) -> None:
+    words = [sys.executable, "-c", PROGRAM.format(preparation=preparation), "--version"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        while process.stdout.readline() != "waiting\n":
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.stderr.read() == ""
+    assert process.returncode == -number
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """`nohup` and scripts in the background ignore signals for their programs."""
+    program = PROGRAM.format(preparation=WAIT_WHILE_IMPORTED)
+    program = program.replace("time.sleep(60)", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    script = 'trap \'\' INT; "$0" -c "$1" --version'
+    done = subprocess.run(["bash", "-c", script, sys.executable, program], capture_output=True, text=True, check=True)
+    assert done.stdout and not done.stderr
