@@ -33,21 +33,19 @@ SMALL_MODEL = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "st
 EPISODES = ("task=lift_cube", "data={recorded}", "eval_episodes=4")
 COMMANDS = {
     "adapt": ("data={recorded}", *SMALL_MODEL),
-    "audit": ("data={recorded}", "episode_indices=[0]", "frame_stride=8"),
-    "calibrate": ("data={recorded}", "checkpoint={trained}"),
+    "audit": ("data={unseen}", "episode_indices=[0]"),
+    "calibrate": ("data={unseen}", "checkpoint={trained}"),
     "clone": (*EPISODES, "num_demonstrations=3", "steps=200"),
     "collect": RECORD[1:],
     "compare": (
-        *("tasks=[press_button]", "rules=[shaped,sparse]", "num_seeds=1", "collect.num_successes=4"),
-        *(
-            "task_presets.press_button={num_demonstrations:2,num_envs:4,iterations:3,rollout_steps:30}",
-            "clone.steps=50",
-        ),
-        *("refine.eval_episodes=2", "refine.critic_warmup_iterations=1", "refine.final_eval_episodes=2"),
+        *("tasks=[press_button]", "rules=[shaped,sparse]", "num_seeds=1", "collect.num_successes=3"),
+        *(f"task_presets.press_button.{name}" for name in ("num_demonstrations=2", "iterations=2", "rollout_steps=6")),
+        *("clone.steps=60", "clone.eval_episodes=4", "clone.env.num_envs=4", "refine.critic_warmup_iterations=1"),
+        *("refine.env.num_envs=4", "refine.eval_episodes=4", "refine.final_eval_episodes=4"),
     ),
     "convert": ("data={recorded}",),
     "dpo": (*EPISODES, "policy={policy}", "world_model_steps=30", "steps=20"),
-    "evaluate": ("data={recorded}", "checkpoint={trained}", "report_episodes=1"),
+    "evaluate": ("data={unseen}", "checkpoint={trained}", "report_episodes=1"),
     "export": ("checkpoint={trained}",),
     "filter": ("data={recorded}", "scores={scores}", "min_success=0"),
     "inspect": ("data={recorded}", "report_episodes=1"),
@@ -64,6 +62,7 @@ COMMANDS = {
 """The arguments of each command, with inputs in braces."""
 INPUTS = {
     "recorded": RECORD,
+    "unseen": (*RECORD, "seed=100"),
     "trained": ("train", "data={recorded}", *SMALL_MODEL),
     "policy": ("clone", *EPISODES, "num_demonstrations=3", "steps=200"),
     "scores": ("score", "data={recorded}", "checkpoint={trained}", "report_episodes=0"),
