@@ -1,7 +1,7 @@
 # From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement lerobot real test test-lerobot test-torchrl test-maniskill test-mjlab test-robosuite docs bench clean
+.PHONY: help install client demo demo-full checkpoint checkpoint-real long labels refinement rules lerobot real test test-lerobot test-torchrl test-maniskill test-mjlab test-robosuite docs bench clean
 
 # The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -92,6 +92,15 @@ refinement: install  ## compare all reward rules: docs/results/refine.md (days; 
 	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
 	$(COMPARE) name=views $(VIEWS) out=$(RUN)/views
 	$(BIN)/embodied-rm bench cloning results_page=docs/results/refine.md out=$(RUN)/cloning
+
+RULES := shaped,sparse,dense,difference,raw,hold,delta,negative_time,terminal_ordinal,sigmoid_reference,blended,gated,min_form,\
+self_reference,trajectory_reference,redistributed,implicit_preference,implicit_outcome
+EVERY_RULE := $(BIN)/embodied-rm compare results_page=docs/results/rules.md $(EASY) num_seeds=3 \
+	refine.reward.success_source=simulator refine.reward.score_every=4 refine.eval_episodes=32
+
+rules: install  ## every reward rule, and a pool of difficult starts, on four tasks: docs/results/rules.md (a day)
+	$(EVERY_RULE) name=all 'rules=[$(subst $() ,,$(RULES))]' out=$(RUN)/all
+	$(EVERY_RULE) name=starts 'rules=[shaped]' refine.start_pool_size=256 out=$(RUN)/starts
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the bundled model is not trained on
 	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' num_successes=80 num_failures=120 num_post_success=20 \
