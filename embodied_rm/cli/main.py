@@ -144,7 +144,11 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
             for index, config in enumerate(configs):
                 if flags:
                     reporter.log(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
-                _run_once(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
+                run_folder = folder / str(index) if flags else folder
+                start_s = time.monotonic() if index else PROCESS_START_S
+                if _run_once(name, command, config, run_folder, options.resume, reporter):
+                    duration = format_duration(time.monotonic() - start_s)
+                    reporter.log(f"{command_display_name(name)}: {duration}, written to {run_folder}")
     except KeyboardInterrupt as interrupt:
         raise type(interrupt)(resume_hint(command, folder)) from None
     except Exception as error:
@@ -161,29 +165,30 @@ def resume_hint(command: Command, folder: Path) -> str:
     return RESUME_HINT if command.resumable else NO_RESUME_HINT
 
 
-def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
+def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> bool:
+    """Run a command; return whether this process wrote a run into the folder."""
     if not command.writes_run_folder:
         command.main(config, RunFolder(folder), reporter)
-        return
+        return False
     if rank_and_world_size()[0]:  # only rank 0 writes and reports
         if not RunFolder(folder).finished:
             command.main(config, RunFolder(folder), NullReporter())
-        return
+        return False
     from embodied_rm.open_run import remove_empty_run
 
     folder.mkdir(parents=True, exist_ok=True)
     is_new = not any(folder.iterdir())
     try:
         with lock_folder(folder):
-            _write_run(name, command, config, folder, resume, reporter)
+            return _write_run(name, command, config, folder, resume, reporter)
     except (ValueError, KeyboardInterrupt) as error:
         if is_new and (isinstance(error, KeyboardInterrupt) or is_user_error(error)):
             remove_empty_run(RunFolder(folder))
         raise
 
 
-def _write_run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
-    """Run a command in a folder whose lock is held."""
+def _write_run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> bool:
+    """Run a command in a folder whose lock is held; return False if the run was finished before."""
     from embodied_rm.open_run import is_unfinished, open_run
 
     if is_unfinished(folder) and resume and not command.resumable:
@@ -192,10 +197,9 @@ def _write_run(name: str, command: Command, config: Any, folder: Path, resume: b
     run = open_run(name, config, folder, resume=resume, ignored_keys=ignored, resumable=resumable)
     if run.finished:
         reporter.log(f"the run in {folder} is already finished")
-        return
+        return False
     command.main(config, run, reporter)
-    duration = format_duration(time.monotonic() - PROCESS_START_S)
-    reporter.log(f"{command_display_name(name)}: {duration}, written to {folder}")
+    return True
 
 
 def load_command(name: str) -> Command:

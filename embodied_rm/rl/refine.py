@@ -129,7 +129,8 @@ def refine(
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
-    first_rollouts = rollouts_until_full_episodes(getattr(env, "max_episode_steps", 1), config.rollout_steps)
+    max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
+    first_rollouts = rollouts_until_full_episodes(max_episode_steps or 1, config.rollout_steps)
     full_episodes_from = first_rollouts
     reporter.table("refine", summarize_setup(env, learner, model, config))
     reward_env.check_rule_inputs(config.rollout_steps)
@@ -143,7 +144,7 @@ def refine(
             rollout_rewards.end_episodes()
             full_episodes_from += len(rows)
     reward_env.pop_stats()  # the time of the resets belongs to no iteration
-    best = BestWeights(run, writes=dist.rank == 0) if config.restore_best_weights else None
+    best = BestWeights(run, max_episode_steps, writes=dist.rank == 0) if config.restore_best_weights else None
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
             if has_converged(rows, config, options.teacher):

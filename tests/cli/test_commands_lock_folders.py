@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 from omegaconf import OmegaConf
@@ -20,9 +21,12 @@ WITHOUT_RUN_FOLDER = {"annotate", "push", "serve", "tasks"}
 
 def required_words(command: str, folder: Path) -> list[str]:
     """Return values for the keys without a default."""
-    schema = load_command(command).schema
-    missing = sorted(OmegaConf.missing_keys(compose.compose_untyped(command)))
-    return [f"{name}={1 if field_type(schema, name) in (int, float) else folder}" for name in missing]
+    words = []
+    for name in sorted(OmegaConf.missing_keys(compose.compose_untyped(command))):
+        hint = field_type(load_command(command).schema, name)
+        value = 1 if hint in (int, float) else folder
+        words.append(f"{name}=[{folder}/first,{folder}/second]" if get_origin(hint) is tuple else f"{name}={value}")
+    return words
 
 
 def test_the_commands_without_a_run_folder() -> None:
@@ -30,9 +34,10 @@ def test_the_commands_without_a_run_folder() -> None:
 
 
 @pytest.mark.parametrize("command", sorted(set(command_names()) - WITHOUT_RUN_FOLDER))
-def test_the_second_process_is_told(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_second_process_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, words = tmp_path / "run", required_words(command, tmp_path)
-    folder.mkdir()
+    for path in (folder, tmp_path / "first", tmp_path / "second"):
+        path.mkdir()
     with lock_folder(folder):
         assert main([*command_display_name(command).split(), *words, f"out={folder}"]) == 2
         assert [path.name for path in folder.iterdir()] == [LOCK_FILE], "the second process wrote nothing"

@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cache
 from itertools import zip_longest
+from typing import get_origin
 
 import pytest
 from omegaconf import OmegaConf
@@ -17,7 +18,7 @@ GROUPS = sorted({path.parent.name for path in config_dir().glob("*/*.yaml")})
 
 def stand_in(hint: object) -> str:
     """Return a value for a required key of this type."""
-    return "1" if hint in (int, float) else "somewhere"
+    return "1" if hint in (int, float) else "[some,where]" if get_origin(hint) is tuple else "somewhere"
 
 
 @cache

@@ -17,40 +17,54 @@ from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.log_rows import LogRow
 from embodied_rm.run_folder import NullReporter, RunFolder
 
+LIMIT = 50  # time limit of an episode, steps
 
-def make_rows(rates: list[float], episodes: int = 20, first_full: int = 0) -> list[LogRow]:
-    return [
-        {"success": rate if episodes else None, "episodes": episodes, "has_full_episodes": index >= first_full}
-        for index, rate in enumerate(rates)
-    ]
+
+def make_rows(rates: list[float], episodes: int = 20) -> list[LogRow]:
+    """Iterations with whole episodes."""
+    return [{"success": rate, "episodes": episodes, "env_steps": LIMIT * episodes} for rate in rates]
 
 
 def test_a_lost_policy_is_noticed_and_noise_is_not() -> None:
     rising = [0.1, 0.2, 0.4, 0.5, 0.6, 0.6]
-    assert best_window(make_rows(rising)) == (5, 34, 60)
-    assert iteration_to_restore(make_rows(rising)) is None
-    assert iteration_to_restore(make_rows([*rising, 0.5, 0.4, 0.5])) is None, "within noise"
-    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0])) == 5
-    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0], episodes=1)) is None, "too few episodes to tell"
+    assert best_window(make_rows(rising), LIMIT) == (5, 34, 60)
+    assert iteration_to_restore(make_rows(rising), LIMIT) is None
+    assert iteration_to_restore(make_rows([*rising, 0.5, 0.4, 0.5]), LIMIT) is None, "within noise"
+    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0]), LIMIT) == 5
+    assert iteration_to_restore(make_rows([*rising, 0.3, 0.1, 0.0], episodes=1), LIMIT) is None, "too few episodes"
 
 
-def test_windows_need_full_episodes_and_the_same_model() -> None:
-    rows = make_rows([0.9, 0.9, 0.9, 0.1, 0.1, 0.1], first_full=2)
-    assert [window.iteration for window in success_windows(rows)] == [4, 5]
-    assert [window.iteration for window in success_windows(rows, first=3)] == [5]
-    assert success_windows(make_rows([0.5] * 4, episodes=0)) == []
-    assert best_window([]) is None and iteration_to_restore([]) is None
+def test_windows_are_of_the_same_model_and_have_episodes() -> None:
+    rows = make_rows([0.9, 0.9, 0.9, 0.1, 0.1, 0.1])
+    assert [window.iteration for window in success_windows(rows, LIMIT, first=3)] == [5]
+    none = [{"success": None, "episodes": 0, "env_steps": 5}] * 4
+    assert success_windows(none, LIMIT) == success_windows(none, None) == []
+    assert best_window([], LIMIT) is None and iteration_to_restore([], LIMIT) is None
+
+
+def test_a_window_whose_failures_end_later_is_not_the_best() -> None:
+    """32 environments in step, of which rollouts have less than half an episode: 2 of 10 succeed, then none does."""
+    starts = [{"success": 1.0, "episodes": 6, "env_steps": 640}, {"success": None, "episodes": 0, "env_steps": 640}]
+    imitated = [*starts, {"success": 0.0, "episodes": 26, "env_steps": 640}]
+    lucky = [
+        {"success": 1.0, "episodes": 2, "env_steps": 640},
+        *starts[1:],
+        {"success": 1.0, "episodes": 1, "env_steps": 640},
+    ]
+    rows = [*imitated, *lucky, {"success": 0.0, "episodes": 29, "env_steps": 640}, *starts[1:] * 3]
+    assert best_window(rows, None) == (5, 3, 3), "without a time limit"
+    assert best_window(rows, LIMIT) == (2, 6, 38)
 
 
 def test_weights_of_the_best_iteration_come_back_after_an_interruption(tmp_path: Path) -> None:
     run, rows = RunFolder(tmp_path), []
-    rates, best = [0.2, 0.5, 0.8, 0.8, 0.8, 0.3, 0.1, 0.1], BestWeights(RunFolder(tmp_path), writes=True)
+    rates, best = [0.2, 0.5, 0.8, 0.8, 0.8, 0.3, 0.1, 0.1], BestWeights(RunFolder(tmp_path), LIMIT, writes=True)
     for index in range(len(rates)):
         acted = GaussianPolicy(SPEC)
         acted.load_state_dict({name: torch.full_like(value, index) for name, value in acted.state_dict().items()})
         rows = make_rows(rates[: index + 1])
         best.keep(acted, rows)
-    for kept in (best, BestWeights(run, writes=True)):
+    for kept in (best, BestWeights(run, LIMIT, writes=True)):
         restored = GaussianPolicy(SPEC)
         assert kept.restore(restored, rows) == 4
         assert all((value == 4).all() for value in restored.state_dict().values())

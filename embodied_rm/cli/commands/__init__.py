@@ -22,6 +22,7 @@ COMMAND_MODULES = {
     "dpo": "embodied_rm.tabletop.dpo_policy",
     "evaluate": "embodied_rm.experiments.evaluate_model",
     "offline": "embodied_rm.tabletop.offline_policy",
+    "personalize": "embodied_rm.experiments.personalize",
     "plan": "embodied_rm.experiments.plan_instruction",
     "play": "embodied_rm.tabletop.play_episodes",
     "refine": "embodied_rm.tabletop.refine_policy",
