@@ -34,6 +34,7 @@ async function showPair(index) {
 function openClip(clip, section) {
   const box = section.querySelector(".views");
   box.replaceChildren();
+  delete section.dataset.frame;  // nothing of the new clip is displayed yet
   const canvases = views.map((view) => {
     const figure = add(box, "figure"), canvas = add(figure, "canvas");
     add(figure, "figcaption", "", view);
