@@ -8,7 +8,7 @@ MAX_TEXT_BYTES = 1 << 26  # parsed JSON takes up to 24 times its text
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a text file; `DataError` if it is larger than `MAX_TEXT_BYTES`, or not UTF-8. Line ends are kept."""
+    """Return the content of a text file with its line ends; `DataError` if it is not UTF-8, or too large."""
     if (num_bytes := path.stat().st_size) > MAX_TEXT_BYTES:
         raise DataError(f"{path}: the file has {num_bytes >> 20} MiB, {MAX_TEXT_BYTES >> 20} are possible for text")
     try:

@@ -30,7 +30,8 @@ def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int
     num_bytes, texts = stated_bytes(footer, columns), text_columns(footer, columns)
     try:
         if texts and num_bytes <= max_bytes:
-            encoded = pq.read_table(path, columns=texts, read_dictionary=texts, partitioning=None)
+            with pq.ParquetFile(path, read_dictionary=texts) as file:
+                encoded = file.read(columns=texts)
             num_bytes += sum(decoded_bytes(part) for column in encoded.columns for part in column.chunks)
         if num_bytes > max_bytes:
             need, possible = f"{num_bytes >> 20} MiB", max_bytes >> 20
