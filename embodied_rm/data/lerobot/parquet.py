@@ -49,11 +49,10 @@ def read_records(path: Path, columns: list[str] | None = None) -> list[tuple[dic
 def stated_bytes(path: Path, columns: list[str] | None) -> int:
     """Return the memory that columns, None: all, need by the footer, where a file does not store equal texts once."""
     footer, num_bytes = scan_columns(path, columns), 0
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for index, chunk in enumerate(map(group.column, range(group.num_columns))):
-            if is_selected(chunk.path_in_schema, columns):
-                value_bytes = max(BYTES_PER_VALUE, footer.schema.column(index).length)
-                num_bytes += max(chunk.num_values * value_bytes, chunk.total_uncompressed_size)
+    for index, column in enumerate(map(footer.schema.column, range(len(footer.schema)))):
+        for group in map(footer.row_group, range(footer.num_row_groups)) if is_selected(column.path, columns) else ():
+            chunk, value_bytes = group.column(index), max(BYTES_PER_VALUE, column.length)
+            num_bytes += max(chunk.num_values * value_bytes, chunk.total_uncompressed_size)
     return num_bytes
 
 
@@ -61,6 +60,7 @@ def scan_columns(path: Path, columns: list[str] | None) -> pq.FileMetaData:
     """Read columns page by page, keep nothing, and return the footer.
 
     Without this, `row_group(0).column(0)` of an invalid footer ends the process: pyarrow does not catch its exception.
+    So only columns that are scanned may be asked for.
     """
     with pq.ParquetFile(path) as file:
         file.scan_contents(columns)
