@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 from collections.abc import Callable
@@ -13,14 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames
+from PIL import Image
 
 from embodied_rm.data import subprocess_worker
 from embodied_rm.data.convert_dataset import convert_dataset
+from embodied_rm.data.degenerate_views import thin_pixels
 from embodied_rm.data.lerobot import parquet
+from embodied_rm.data.lerobot.image_features import ImageReader
 from embodied_rm.data.lerobot.parquet import read_cells, read_parquet, read_records, rewrite_parquet
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.recordings import table
+from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import MAX_MESSAGE_CHARS, DataError
 from embodied_rm.labels.comparisons import read_comparisons
@@ -142,6 +147,31 @@ def test_records_need_less_memory_than_tables(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(DataError, match="need 2 MiB, 1 are possible"):
         read_records(tmp_path / "tasks.parquet")
     assert read_parquet(tmp_path / "tasks.parquet").num_rows == 1 << 18
+
+
+def test_an_image_that_is_stored_once_for_many_rows_is_decoded_once_per_row(tmp_path: Path) -> None:
+    """Sixteen copies of the rows, as a batch has, would need more memory than the process may have."""
+    encoded = io.BytesIO()
+    Image.fromarray(paint_frames([0])[0]).save(encoded, "PNG")
+    image = pa.DictionaryArray.from_arrays(pa.array(np.zeros(64, np.int32)), [encoded.getvalue() + bytes(100 << 20)])
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"image": image}), path, compression="zstd", store_schema=False)
+    with ImageReader() as reader:
+        reader.image_size(tmp_path, path, "image", [0])
+        assert reader._process is not None
+        resource.prlimit(reader._process.pid, resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        assert reader.read(tmp_path, path, "image", np.array([1, 63]), None).shape == (2, 48, 64, 3)
+
+
+def test_pixels_of_large_images_are_thinned_out() -> None:
+    assert thin_pixels(np.zeros((2, 8640, 2047, 3), np.uint8)).shape == (2, 1080, 2047, 3)
+
+
+def test_a_video_of_more_than_8k_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "front.mp4"
+    write_video(path, np.zeros((1, 4352, 8192, 3), np.uint8), 10)
+    with VideoDecoder() as decoder, pytest.raises(DataError, match=r"front\.mp4: its images claim to be 8192x4352"):
+        decoder.probe(path)
 
 
 def test_a_video_that_does_not_fit_into_memory_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
