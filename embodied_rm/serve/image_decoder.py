@@ -71,7 +71,9 @@ class ImageDecoder:
 
         `grow_to`: reserves memory for their pixels.
         """
-        peer_turn, client_turn = (self._turns.setdefault(k, asyncio.Lock()) for k in ((PEER.get(),), (PEER.get(), client_id)))
+        peer_turn, client_turn = (
+            self._turns.setdefault(k, asyncio.Lock()) for k in ((PEER.get(),), (PEER.get(), client_id))
+        )
         try:
             async with asyncio.timeout_at(deadline), client_turn, peer_turn, self._turn:
                 return await self._decode_in_turn(images, grow_to)

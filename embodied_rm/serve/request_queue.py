@@ -1,4 +1,4 @@
-"""Bounded request queue with round-robin over machines and over the clients of each, so that none starves the others."""
+"""Bounded request queue with round-robin over machines and the clients of each, so that none starves the others."""
 
 import asyncio
 from collections import deque
@@ -98,7 +98,9 @@ class FairQueue:
                 if (item := self._take_one(peer, batch, max_rows)) is not None:
                     batch.append(item)
         self._queues = {
-            peer: clients for peer, queues in self._queues.items() if (clients := {c: q for c, q in queues.items() if q})
+            peer: clients
+            for peer, queues in self._queues.items()
+            if (clients := {c: q for c, q in queues.items() if q})
         }
         return batch
 

@@ -219,7 +219,6 @@ class SessionStore:
             self._last_sweep_s = -limits.idle_timeout_s
             raise overload_error(message)
 
-
     def _make_room(self, num_excess: int, num_new: int) -> int:
         """End the episodes of other peers that are too many, and return their number.
 

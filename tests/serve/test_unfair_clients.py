@@ -152,7 +152,9 @@ def infer_request(num_rows: int, num_frames: int) -> bytes:
     }  # fmt: skip
     header_json, pixels = json.dumps(header).encode(), bytes(num_rows * num_frames * 3)
     head = f"POST /v2/models/reward/infer HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {BINARY}\r\n"
-    lengths = f"inference-header-content-length: {len(header_json)}\r\ncontent-length: {len(header_json + pixels)}\r\n\r\n"
+    lengths = (
+        f"inference-header-content-length: {len(header_json)}\r\ncontent-length: {len(header_json + pixels)}\r\n\r\n"
+    )
     return (head + lengths).encode() + header_json + pixels
 
 
