@@ -32,6 +32,7 @@ ARROWS = {
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},
     "logs": {"errors", "run_folder"},
+    "build_limit": {"errors"},
     "checkpoint_io": BASIC,
     "command": {"run_folder"},
     "config_files": {"errors"},
@@ -46,10 +47,10 @@ ARROWS = {
     "metrics": BASIC,
     "programs": BASIC | {"metrics", "rewards", "models.judges.chat"},
     "rewards": BASIC | {"client", "labels", "plugins"},
-    "models": BASIC | {"checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
+    "models": BASIC | {"build_limit", "checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
     "rl": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
-    | {"client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
+    | {"build_limit", "client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
     "serve": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.self_test"}
     | {"checkpoint_io", "client", "report", "ray_cluster"},
