@@ -16,6 +16,9 @@ def run() -> int:
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     end_at_once(handlers)
     from embodied_rm.cli.main import main
+    from embodied_rm.cli.tracebacks import escape_tracebacks
+
+    escape_tracebacks()
 
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -5,10 +5,15 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+MAX_MESSAGE_CHARS = 4000  # a message shows values of files, which may have any length
 
 
 class UserError(ValueError):
     """Invalid user input. The command line prints the message and exits with code 2."""
+
+    def __init__(self, message: str) -> None:
+        """Keep the start and the end of a message that is longer than `MAX_MESSAGE_CHARS`."""
+        super().__init__(shorten_message(message))
 
 
 class DataError(UserError):
@@ -21,6 +26,14 @@ class CheckpointError(UserError):
 
 class CheckFailedError(Exception):
     """A requested check failed. The command line prints the message and exits with code 3."""
+
+
+def shorten_message(message: str) -> str:
+    """Return a message, or the start and the end of one that is longer than `MAX_MESSAGE_CHARS`."""
+    if len(message) <= MAX_MESSAGE_CHARS:
+        return message
+    half = MAX_MESSAGE_CHARS // 2
+    return f"{message[:half]} ... {message[-half:]}"
 
 
 def check_minimum(config: object, minimum: float, *names: str, prefix: str = "") -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import UserError
 from embodied_rm.run_lock import lock_folder
+from embodied_rm.text_file import read_text
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class RunFolder:
         """Return the JSON object stored under that name."""
         path = self.path / name
         try:
-            value = json.loads(path.read_text())
+            value = json.loads(read_text(path))
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/embodied_sim/**/*.py")])
 
-BASIC = {"atomic_file", "errors", "threads", "types"}
+BASIC = {"atomic_file", "errors", "text_file", "threads", "types"}
 """Modules that every package of embodied_rm may import."""
 APPLICATION = {"cli", "experiments", "tabletop"}
 """The packages that join the libraries to the simulator; the only ones that import embodied_sim."""
@@ -24,13 +24,15 @@ ARROWS = {
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
+    "text_file": {"errors"},
     "threads": set(),
-    "run_folder": {"atomic_file", "errors", "run_lock"},
+    "run_folder": {"atomic_file", "errors", "run_lock", "text_file"},
     "run_lock": {"errors"},
     "interrupts": set(),
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},
     "logs": {"errors", "run_folder"},
+    "build_limit": {"errors"},
     "checkpoint_io": BASIC,
     "command": {"run_folder"},
     "config_files": {"errors"},
@@ -45,10 +47,10 @@ ARROWS = {
     "metrics": BASIC,
     "programs": BASIC | {"metrics", "rewards", "models.judges.chat"},
     "rewards": BASIC | {"client", "labels", "plugins"},
-    "models": BASIC | {"checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
+    "models": BASIC | {"build_limit", "checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
     "rl": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
-    | {"client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
+    | {"build_limit", "client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
     "serve": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.self_test"}
     | {"checkpoint_io", "client", "report", "ray_cluster"},

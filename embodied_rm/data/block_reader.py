@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from embodied_rm.data.degenerate_views import compare_views, sample_indices, view_issues
+from embodied_rm.data.degenerate_views import compare_views, sample_indices, thin_pixels, view_issues
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource, ImageSize
 from embodied_rm.errors import DataError
@@ -88,11 +88,11 @@ def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
 
 
 def _read_sampled_frames(source: EpisodeSource, index: int, view: str, size: ImageSize) -> Frames:
-    """Decode all frames of a view and return those of `sample_indices`, uint8 [T, H, W, 3]."""
+    """Decode all frames of a view and return those of `sample_indices`, see `thin_pixels`, uint8 [T, H, W, 3]."""
     sampled, start, kept = sample_indices(source.meta[index].length), 0, []
     for views in iter_views(iter_episode_blocks(source, index, [view], size)):
         frames = np.asarray(views.frames)[:, 0]
-        kept.append(frames[sampled[(sampled >= start) & (sampled < start + len(frames))] - start])
+        kept.append(thin_pixels(frames)[sampled[(sampled >= start) & (sampled < start + len(frames))] - start])
         start += len(frames)
     return np.concatenate(kept)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.issues import DataIssue, check_not_empty
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.source import EpisodeSource, ImageSize, equal_rates
 from embodied_rm.errors import DataError
@@ -42,6 +42,7 @@ def convert_dataset(
                 writer.add(crop_to_even(episode, source.views))
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,)))
+        check_not_empty(target_path, range(len(writer)), issues)
     return issues
 
 

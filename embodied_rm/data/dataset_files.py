@@ -7,6 +7,7 @@ from typing import Any
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import DataError
+from embodied_rm.text_file import read_text
 
 LFS_POINTER = b"version https://git-lfs"
 """First bytes of a git-lfs pointer, the text file that replaces a file not yet downloaded."""
@@ -33,8 +34,9 @@ def is_inside(folder: Path, path: Path) -> bool:
 def read_json(path: Path, description: str, expected_type: type) -> Any:
     """Read a JSON object or list; `description` is a noun for the kind of file, `expected_type` dict or list."""
     check_file(path, description)
+    text = read_text(path)
     try:
-        content = parse_json(path.read_text())
+        content = parse_json(text)
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(content, expected_type):

@@ -12,6 +12,7 @@ from embodied_rm.types import Array, Episode, Frames, IntArray
 
 NUM_SAMPLED_FRAMES = 8
 GRID_SIDE_CELLS = 32  # rows and columns of cells over which pixels are averaged, which removes noise of sensors
+MAX_SIDE_PIXELS = 1024  # height and width from whose double on images are thinned out
 MAX_NOISE_LEVELS = 4.0  # difference of two cells, of 255, up to which codecs and sensors make them differ
 
 
@@ -25,7 +26,13 @@ def find_degenerate_views(episode: Episode) -> Mapping[str, str]:
     if isinstance(episode, IndexedEpisode):
         return episode.degenerate_views
     indices = sample_indices(len(episode))
-    return compare_views({view: frames[indices] for view, frames in episode.views.items()})
+    return compare_views({view: thin_pixels(frames)[indices] for view, frames in episode.views.items()})
+
+
+def thin_pixels(frames: Frames) -> Frames:
+    """Return every n-th row and column of images [T, H, W, 3] that are larger than `compare_views` needs."""
+    height, width = frames.shape[1:3]
+    return frames[:, :: max(1, height // MAX_SIDE_PIXELS), :: max(1, width // MAX_SIDE_PIXELS)]
 
 
 def compare_views(views: Mapping[str, Frames]) -> dict[str, str]:

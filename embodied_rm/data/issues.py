@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, shorten_message
 
 MAX_LISTED_ISSUES = 8  # number of issues that a message lists; the rest is counted
 
@@ -21,7 +21,7 @@ class DataIssue:
     is_note: bool = False  # whether these episodes are read all the same
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.message}"
+        return shorten_message(f"{self.file}: {self.message}")
 
     @classmethod
     def from_error(cls, error: DataError, episodes: Sequence[str], file: Path | None = None) -> DataIssue:

@@ -1,5 +1,6 @@
 """Open a dataset of any layout; the layout is detected from the files."""
 
+import shlex
 from pathlib import Path
 
 from embodied_rm.data.annotation import AnnotationStore
@@ -108,7 +109,8 @@ def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore
         if not isinstance(source, RecordingDataset):
             raise DataError(f"{path}: HDF5 files are read-only")
     except DataError as error:
-        hint = f"so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"
+        command = f"embodied-rm convert {shlex.quote(f'data={path}')}"
+        hint = f"so it cannot be annotated; `{command}` writes a dataset that can"
         raise DataError(f"{error}, {hint}") from None
     if any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
         return TableAnnotationStore(path, [meta.name for meta in source.meta])

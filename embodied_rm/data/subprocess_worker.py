@@ -6,6 +6,7 @@ A damaged file can crash the process that reads it (PyAV issue 2344). Here it co
 
 import contextlib
 import json
+import math
 import os
 import select
 import struct
@@ -25,6 +26,7 @@ REPLY_TIMEOUT_S = 120.0  # time without output after which a child counts as hun
 PIPE_BYTES = 1 << 20  # pipe capacity, where the system allows it: with 64 KB the processes wait for each other
 CHUNK_HEADER = struct.Struct(">cQ")
 MAX_TEXT_BYTES = 1 << 28  # maximum length of a JSON reply
+MAX_MEMORY_SHARE = 0.75  # share of the free memory that an array may need; its callers copy parts of it
 ALLOWED_DTYPES = ("uint8", "float32")
 
 WorkerReply = tuple[npt.NDArray[Any] | None, Any]  # array, if one was requested, and the JSON value of the reply
@@ -146,10 +148,8 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
         if chunk_type == b"H" and expect_array and array is None:
             header = json.loads(_read_bytes(fd, length))
             assert header["dtype"] in ALLOWED_DTYPES
-            try:
-                array = np.empty(header["shape"], header["dtype"])
-            except MemoryError:
-                raise _ReplyTooLargeError(f"it claims {header['shape']} numbers") from None
+            _check_memory(header["shape"], np.dtype(header["dtype"]).itemsize)
+            array = np.empty(header["shape"], header["dtype"])
             buffer = array.reshape(-1).view(np.uint8).data
         elif chunk_type == b"F" and buffer is not None and filled + length <= len(buffer):
             _read_into(fd, buffer[filled : filled + length])
@@ -158,6 +158,23 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
             return array, json.loads(_read_bytes(fd, length))
         else:
             raise EOFError("not an answer")
+
+
+def _check_memory(shape: list[int], item_bytes: int) -> None:
+    """Raise `_ReplyTooLargeError` for an array that needs most of the free memory, as all frames of a long video do."""
+    num_bytes, free_bytes = math.prod(shape) * item_bytes, free_memory_bytes()
+    if num_bytes > MAX_MEMORY_SHARE * free_bytes:
+        needed = f"{'x'.join(map(str, shape))} numbers at once, {num_bytes >> 20} MiB"
+        raise _ReplyTooLargeError(f"{needed}, do not fit into the free memory, {free_bytes >> 20} MiB")
+
+
+def free_memory_bytes() -> int:
+    """Return the memory that is free, or that the system can free; all memory where it does not tell."""
+    with contextlib.suppress(FileNotFoundError), Path("/proc/meminfo").open(encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _read_bytes(fd: int, length: int) -> bytes:

@@ -1,5 +1,6 @@
 """`embodied-rm plan`: an instruction in any words as subgoals that a reward model knows, and can judge."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +55,12 @@ def main(config: PlanConfig, run: RunFolder, reporter: Reporter) -> None:
     aucs = measure_subgoals(split_subgoals(plan), loaded, reporter)
     reporter.table("success AUC of each subgoal", {name: describe(auc) for name, auc in aucs.items()})
     run.write_json("metrics.json", {"plan": {"instruction": plan, "success_auc": aucs}})
-    reporter.log(f'use it: instruction="{plan}"')
+    suggest(plan, reporter)
+
+
+def suggest(plan: str, reporter: Reporter) -> None:
+    """Print the word of a command line that gives the plan; the instructions of a dataset may be words of a shell."""
+    reporter.log(f"use it: {shlex.quote(f'instruction={plan}')}")
 
 
 def measure_subgoals(subgoals: Sequence[str], loaded: ModelAndData, reporter: Reporter) -> dict[str, float | None]:

@@ -19,6 +19,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.results_page import companion_path, describe_machine
 from embodied_rm.run_folder import RunFolder
 from embodied_rm.run_lock import update_in_turn
+from embodied_rm.text_file import read_text
 
 SOURCE_DIR = Path(__file__).resolve().parents[2]  # folder of the packages
 CELL_FILE = "cell.json"  # file in the folder of a cell: digests of its settings and of the code
@@ -77,7 +78,7 @@ class ResultsCache:
         """Return cell -> the rest of its line."""
         if self.path is None or not self.path.exists():
             return {}
-        return dict(self._parse_line(number, text) for number, text in enumerate(self.path.read_text().splitlines(), 1))
+        return dict(self._parse_line(number, text) for number, text in enumerate(read_text(self.path).splitlines(), 1))
 
     def _parse_line(self, line_number: int, text: str) -> tuple[str, dict[str, Any]]:
         try:

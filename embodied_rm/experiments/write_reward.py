@@ -1,5 +1,6 @@
 """`embodied-rm write-reward`: a language model writes reward programs, and sees how policies learned from them."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -216,7 +217,8 @@ def write_results(config: WriteRewardConfig, history: list[Candidate], run: RunF
     write_report(run.file_path("report.html"), make_report(config, history, best))
     run.write_json("metrics.json", {"write_reward": metrics})
     rule = RULE_OF_OUTPUT[config.output]
-    reporter.log(f"use it: refine reward.rule={rule} reward.success_source=simulator program={run.path / PROGRAM_FILE}")
+    program = shlex.quote(f"program={run.path / PROGRAM_FILE}")
+    reporter.log(f"use it: refine reward.rule={rule} reward.success_source=simulator {program}")
 
 
 def make_report(config: WriteRewardConfig, history: Sequence[Candidate], best: Candidate) -> Report:

@@ -18,6 +18,7 @@ from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.labels.targets import Targets, outcome_targets
+from embodied_rm.text_file import read_text
 from embodied_rm.types import Episode
 
 COMPARISONS_FILE = "comparisons.jsonl"
@@ -115,7 +116,7 @@ def read_comparisons(path: Path) -> list[ClipComparison]:
     path = path / COMPARISONS_FILE if path.is_dir() else path
     if not path.is_file():
         raise UserError(f"{path} does not exist: embodied-rm prefer writes it")
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = read_text(path).split("\n")
     return [parse_comparison(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
 
 

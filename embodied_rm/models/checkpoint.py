@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_files, load_into, load_tensors, read_manifest, save_files, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import EncoderConfig
@@ -33,7 +34,8 @@ def load_progress_net(folder: Path | str) -> ProgressNet:
     if read_manifest(folder)["architecture"] == ONNX_ARCHITECTURE:
         return _load_onnx_net(folder)
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    net = _build_from_manifest(folder, manifest, ProgressNet)
+    with limit_build(tensors, folder):
+        net = _build_from_manifest(folder, manifest, ProgressNet)
     load_into(net, tensors, folder)
     return net.eval()
 

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.errors import UserError
 from embodied_rm.models.open_clip_config import build_clip
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Episode, Frames
 
 CONTEXT_LENGTH = 32  # largest number of tokens of an instruction
 MAX_CACHED_SENTENCES = 10_000  # instruction vectors that a frozen text tower caches before it clears the cache
+MAX_IMAGE_SIDE_PX = 2048  # of the images that a tower reads: no weight bounds their size
 VOCAB_SIZE = 4096  # vocabulary size of the small text tower; see `tokens.tokenize`
 
 
@@ -37,6 +39,11 @@ class EncoderConfig:
     """Description of a model of `transformers` (`TransformersTowers`). None: a model of open_clip."""
     pool_size: tuple[int, int] | None = None
     """Height and width, in cells, that the feature map is pooled to; a smaller map is kept. None: no pooling."""
+
+    def __post_init__(self) -> None:
+        sides = tuple(self.image_size)
+        if len(sides) != 2 or not all(isinstance(side, int) and 1 <= side <= MAX_IMAGE_SIDE_PX for side in sides):
+            raise UserError(f"image_size must be a height and a width from 1 to {MAX_IMAGE_SIDE_PX} px, got {sides}")
 
     @property
     def trains_text(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import BuildLimit
 from embodied_rm.checkpoint_io import check_regular_file
 from embodied_rm.errors import CheckpointError
 
@@ -32,7 +33,8 @@ def checkpoint_errors(message: str) -> Iterator[None]:
 
 def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any) -> tuple[Any, list[str]]:
     """Load a model of `transformers`, and list the weights that its safetensors lack; `message`: of the error."""
-    with checkpoint_errors(f"{folder}: {message}"), hide_progress_bar():
+    limit = limit_weights(folder.glob("*.safetensors"), folder)
+    with checkpoint_errors(f"{folder}: {message}"), hide_progress_bar(), limit:
         model, loading_info = model_class.from_pretrained(
             folder,
             local_files_only=True,
@@ -77,6 +79,12 @@ def weight_names(paths: Iterable[Path]) -> list[str]:
         with checkpoint_errors(f"{path}: weights are not readable"), safe_open(path, "pt") as file:
             names |= set(file.keys())
     return sorted(names)
+
+
+def limit_weights(paths: Iterable[Path], source: Path) -> BuildLimit:
+    """Return the limit for a network with the weights in safetensors files; they are not read."""
+    files = sorted(paths)
+    return BuildLimit(source, sum(path.stat().st_size for path in files), len(weight_names(files)))
 
 
 def check_missing(source: str, missing: Collection[str], num_expected: int, stored: Collection[str]) -> None:

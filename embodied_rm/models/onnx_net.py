@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ from embodied_rm.models.encoders import token_ids
 from embodied_rm.models.heads import HeadOutputs
 from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.onnx_export import GRAPH_OUTPUTS
+from embodied_rm.models.onnx_graph_check import check_graph
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 MAX_ROWS_PER_CALL = 64
 """Largest batch of one call: smaller batches add call overhead, larger ones exceed the CPU caches."""
 EXTERNAL_DATA_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 """Option of ONNX Runtime: the folder of weights that a graph does not hold. Without it, the working directory."""
+SHARED_MEMORY_KEY = "session.use_env_allocators"  # option of ONNX Runtime: graphs share the memory of `limit_memory`
+MAX_GRAPH_BYTES = 2 << 30
+"""Memory of the arrays of all graphs of a process: an operator can make one of any size from three numbers."""
 OUTPUT_TYPE = "tensor(float)"
 
 Tensors = tuple[Tensor, ...]
@@ -112,16 +117,20 @@ class OnnxHeads:
 def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
     """Load a serialized graph as a function of CPU tensors on the calling thread.
 
-    `CheckpointError` if ONNX Runtime rejects it, if it has other outputs, and if it fails when it is run.
+    `CheckpointError` if `check_graph` or ONNX Runtime rejects it, if it has other outputs, and if it fails when it is
+    run, also for want of memory.
     """
     try:
         import onnxruntime as ort  # optional
     except ModuleNotFoundError as error:
         raise UserError("an exported model needs onnxruntime: pip install 'embodied-rm[onnx]'") from error
+    check_graph(content, name)
+    limit_memory()
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, not printed as well
     options.add_session_config_entry(EXTERNAL_DATA_FOLDER_KEY, os.devnull)  # no digest covers files that a graph names
+    options.add_session_config_entry(SHARED_MEMORY_KEY, "1")
     with graph_errors(f"{name}.onnx: rejected by ONNX Runtime"):
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     input_names = [entry.name for entry in session.get_inputs()]
@@ -141,6 +150,15 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
             return tuple(map(torch.from_numpy, session.run(None, feeds)))
 
     return run
+
+
+@cache
+def limit_memory() -> None:
+    """Limit the memory of the graphs of this process to `MAX_GRAPH_BYTES`; ONNX Runtime takes one limit only."""
+    import onnxruntime as ort
+
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": MAX_GRAPH_BYTES}))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from embodied_rm.checkpoint_io import parse_json_object, read_bytes
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.hub_download import download_repository
 from embodied_rm.models.encoders import EncoderConfig
-from embodied_rm.models.load_pretrained import checkpoint_errors
+from embodied_rm.models.load_pretrained import checkpoint_errors, limit_weights
 from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, build_clip, check_open_clip_config
 from embodied_rm.models.pretrained_weights import MINILM, TRANSFORMERS_PREFIX, download_weights, find_weights
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, is_timm_name, load_timm
@@ -85,7 +85,8 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     if weights is None:
         raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHT_FILES)}; pickled weights are not read")
     with checkpoint_errors(f"{weights}: does not hold the model that {CONFIG_FILE} describes"):
-        clip = build_clip(config.open_clip, config.transformers)
+        with limit_weights([weights], folder):
+            clip = build_clip(config.open_clip, config.transformers)
         load_checkpoint(clip, str(weights))
     return config, clip
 

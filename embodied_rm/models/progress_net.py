@@ -31,6 +31,7 @@ from embodied_rm.types import Episode, RewardOutput, Views
 
 BLANK_HINT = "; an image of a single color counts as absent"
 FRAMES_PER_BLOCK = 64  # frames of an episode that are embedded in one batch, to bound the memory
+MAX_VIEWS = 64  # of a net: success is predicted once more without each of them
 IMAGES_PER_CHUNK = 384  # images per batch of the image tower: larger batches exceed the CPU caches and more memory
 
 
@@ -56,6 +57,10 @@ class NetConfig:
     """
     success_threshold: float | None = None
     """Success probability from which a frame counts as done, fitted on held-out episodes. None: not calibrated."""
+
+    def __post_init__(self) -> None:
+        if len(self.views) > MAX_VIEWS:
+            raise UserError(f"a net has at most {MAX_VIEWS} views, got {len(self.views)}")
 
 
 class ProgressNet(nn.Module):

@@ -11,6 +11,7 @@ import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import timm
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, unknown_name_message
 from embodied_rm.hub_download import download_repository
@@ -165,7 +166,8 @@ def _read_description(weights: Path) -> TimmDescription:
 
 def _with_weights(architecture: str, weights: dict[str, Tensor], path: Path) -> nn.Module:
     """Build the model with these weights; those of its classifier are not used."""
-    model = build_timm(architecture)
+    with limit_build(weights, path):
+        model = build_timm(architecture)
     names = set(model.state_dict())
     with checkpoint_errors(f"{path}: its weights are not those of {architecture}"):
         model.load_state_dict({name: tensor for name, tensor in weights.items() if name in names})

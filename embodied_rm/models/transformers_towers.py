@@ -17,9 +17,10 @@ import transformers
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from embodied_rm.checkpoint_io import check_regular_files, read_bytes
+from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
+from embodied_rm.models.model_folder import check_model_folder, check_number_of_parts
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 
@@ -213,6 +214,7 @@ def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
     for name, value in fields.items():
         if name not in allowed or not _is_plain(value):
             raise UserError(f"{name}={value!r} is no plain field of {fields['model_type']}")
+    check_number_of_parts(fields, fields["model_type"])
     return architecture.config_class(**{name: value for name, value in fields.items() if name != "model_type"})
 
 
@@ -257,7 +259,7 @@ def join_towers(vision: LoadedEncoder, text: LoadedTextEncoder) -> tuple[dict[st
 
 
 def _require_part(folder: Path, part: str, label: str, hint: str) -> dict[str, Any]:
-    check_regular_files(folder)
+    check_model_folder(folder)
     fields = read_description(folder).get(part)
     if fields is None:
         raise CheckpointError(f"{folder}: has no {label} encoder{hint}")

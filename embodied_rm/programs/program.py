@@ -14,6 +14,7 @@ from typing import Literal
 from embodied_rm.errors import UserError
 from embodied_rm.programs.check_types import ProgramError, TypeChecker
 from embodied_rm.programs.variables import Variable
+from embodied_rm.text_file import read_text
 
 MAX_CHARACTERS, MAX_NODES, MAX_DEPTH = 8000, 600, 40
 """Limits of the text, of the parts of its syntax tree, and of their nesting."""
@@ -100,8 +101,8 @@ def check_size(tree: ast.Module) -> None:
 def read_program(path: Path, variables: Mapping[str, Variable]) -> Program:
     """Parse the program in a text file; errors name the file."""
     try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        source = read_text(path)
+    except OSError as error:
         raise UserError(f"{path}: not a program that can be read ({error})") from None
     try:
         return parse_program(source, variables)

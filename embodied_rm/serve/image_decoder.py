@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from embodied_rm.serve.memory_budget import GrowTo
+from embodied_rm.serve.peer import PEER
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.request_queue import DEADLINE_MESSAGE
 from embodied_rm.serve.service_config import ServeLimits
@@ -29,12 +30,12 @@ PIPE_BYTES = 1 << 20  # pipe capacity, where the system allows it
 
 
 class ImageDecoder:
-    """Decodes one request after the other. A client with many requests waits behind the other clients."""
+    """Decodes one request after the other. Many requests of a client, or of a machine, wait behind those of others."""
 
     def __init__(self, limits: ServeLimits) -> None:
         self._limits = limits
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
-        self._turn, self._client_turns = asyncio.Lock(), WeakValueDictionary[str, asyncio.Lock]()
+        self._turn, self._turns = asyncio.Lock(), WeakValueDictionary[tuple[str, ...], asyncio.Lock]()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -70,9 +71,11 @@ class ImageDecoder:
 
         `grow_to`: reserves memory for their pixels.
         """
-        client_turn = self._client_turns.setdefault(client_id, asyncio.Lock())
+        peer_turn, client_turn = (
+            self._turns.setdefault(k, asyncio.Lock()) for k in ((PEER.get(),), (PEER.get(), client_id))
+        )
         try:
-            async with asyncio.timeout_at(deadline), client_turn, self._turn:
+            async with asyncio.timeout_at(deadline), client_turn, peer_turn, self._turn:
                 return await self._decode_in_turn(images, grow_to)
         except TimeoutError:
             raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None

@@ -23,9 +23,9 @@ class ServeLimits:
     idle_timeout_s: float = 900.0  # seconds without a request after which an episode is evicted
     max_queue: int = 256  # queued requests; further ones are rejected (429)
     max_queue_mb: float = 512.0  # total size of queued requests, in MiB, including those still arriving
-    max_client_share: float = 0.5  # largest share of the queue, and of the episodes, for one client
+    max_client_share: float = 0.5  # largest share of the queue, and of the episodes, for one client; see `peer`
     response_timeout_s: float = 60.0  # seconds to respond, unless the client sets a shorter timeout
-    body_timeout_s: float = 20.0  # seconds for a request to arrive
+    body_timeout_s: float = 20.0  # seconds for a request to arrive, and for a response to be read
     max_connections: int = 1024
 
     def __post_init__(self) -> None:

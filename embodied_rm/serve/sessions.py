@@ -6,7 +6,7 @@ and frames get the same response, and are scored once.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.serve.peer import PEER, largest_other
 from embodied_rm.serve.protocol import EpisodeBatch, FrameKey, FrameRequest, RestoreRequest, SessionKey, SessionRequest
 from embodied_rm.serve.request_errors import ErrorCode, RequestError, overload_error
 from embodied_rm.serve.request_queue import WorkResult
@@ -44,6 +45,7 @@ class EpisodeSession:
     slot: StateSlot
     result: CachedResult | None
     last_used_s: float
+    peer: str
 
 
 class PendingFrame(NamedTuple):
@@ -51,6 +53,7 @@ class PendingFrame(NamedTuple):
 
     frame_key: FrameKey
     committed: asyncio.Future[None]  # done when the result is stored or the request has failed
+    peer: str  # that sent it
 
 
 class SessionStore:
@@ -111,7 +114,7 @@ class SessionStore:
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys, frame_keys = request.episodes.keys, request.frame_keys
         for row in row_indices:
-            self._pending[keys[row]] = PendingFrame(frame_keys[row], committed)
+            self._pending[keys[row]] = PendingFrame(frame_keys[row], committed, PEER.get())
         return committed
 
     def commit(
@@ -123,7 +126,7 @@ class SessionStore:
         starts = not isinstance(request, FrameRequest) or request.instructions is not None
         for offset, row in enumerate(row_indices):
             key = keys[row]
-            del self._pending[key]
+            peer = self._pending.pop(key).peer
             session = self.sessions.get(key)
             result = None if columns is None else CachedResult(columns, offset)
             if session is not None:
@@ -131,7 +134,7 @@ class SessionStore:
                 session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
             elif starts:  # a missing session of a step was ended in the meantime
                 slot = StateSlot(work.state_batch, work.first_row + offset)
-                self.sessions[key] = EpisodeSession(frame_keys[row], slot, result, now)
+                self.sessions[key] = EpisodeSession(frame_keys[row], slot, result, now, peer)
         for batch in touched_batches:
             batch.compact()
 
@@ -207,13 +210,30 @@ class SessionStore:
             return
         (client_id, _), active_keys = keys[0], active_keys.union(keys)
         max_per_client = max(1, int(limits.max_sessions * limits.max_client_share))
-        for num_active, max_active, owner in (
-            (len(active_keys), limits.max_sessions, ""),
-            (sum(key[0] == client_id for key in active_keys), max_per_client, " of this client"),
-        ):
-            if num_active > max_active:
-                self._last_sweep_s = -limits.idle_timeout_s
-                raise overload_error(f"{max_active} episodes{owner} are active already: end some")
+        num_excess, message = len(active_keys) - limits.max_sessions, ""
+        if sum(key[0] == client_id for key in active_keys) > max_per_client:
+            message = f"{max_per_client} episodes of this client are active already: end some"
+        elif num_excess > self._make_room(num_excess, len(keys)):
+            message = f"{limits.max_sessions} episodes are active already: end some"
+        if message:
+            self._last_sweep_s = -limits.idle_timeout_s
+            raise overload_error(message)
+
+    def _make_room(self, num_excess: int, num_new: int) -> int:
+        """End the episodes of other peers that are too many, and return their number.
+
+        They are the longest idle ones of a peer that still has more of them than that of the current task.
+        """
+        counts, num_ended = Counter(session.peer for session in self.sessions.values()), 0
+        own_count = counts[PEER.get()] + num_new
+        while num_ended < num_excess and (larger := largest_other(counts, PEER.get(), own_count)) is not None:
+            idle = {key: s for key, s in self.sessions.items() if s.peer == larger and key not in self._pending}
+            for key in sorted(idle, key=lambda key: idle[key].last_used_s)[: num_excess - num_ended]:
+                if counts[larger] > own_count:
+                    self.sessions.pop(key).slot.release()
+                    counts[larger], num_ended = counts[larger] - 1, num_ended + 1
+            counts[larger] = min(counts[larger], own_count)  # the others are pending
+        return num_ended
 
 
 def check_order(request: FrameRequest, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:

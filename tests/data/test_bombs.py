@@ -31,7 +31,7 @@ def test_a_table_of_many_rows_is_refused_by_its_footer(tmp_path: Path, monkeypat
     write_rows(tmp_path / "rows.parquet", pa.table({"index": rows, "other": rows}), 10)
     assert (tmp_path / "rows.parquet").stat().st_size < 1 << 20
     allocated = pa.total_allocated_bytes()
-    with pytest.raises(DataError, match=r"rows\.parquet: its 10000000 rows need 152 MiB, 128 are possible"):
+    with pytest.raises(DataError, match=r"rows\.parquet: its rows need 152 MiB, 128 are possible"):
         read_parquet(tmp_path / "rows.parquet", ["index", "other"])
     assert pa.total_allocated_bytes() - allocated < 1 << 20
 
@@ -43,7 +43,7 @@ def test_large_texts_are_refused_by_their_footer(tmp_path: Path, monkeypatch: py
         for _ in range(33):
             writer.write_table(texts)
     assert (tmp_path / "texts.parquet").stat().st_size < 1 << 20
-    with pytest.raises(DataError, match="33 rows need"):
+    with pytest.raises(DataError, match="its rows need 33 MiB"):
         read_parquet(tmp_path / "texts.parquet")
     assert read_parquet(tmp_path / "texts.parquet", ["name"]).num_rows == 33, "columns that are not read do not count"
 

@@ -109,6 +109,78 @@ def test_no_graph_reads_a_file_that_no_digest_covers(
         load_progress_net(replace_graphs(exported, folder, {"success": matmul(locations[where])}))
 
 
+def loop() -> bytes:
+    """A graph that counts for ever."""
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.INT64, []) for n in ("i",)]
+    condition = [helper.make_tensor_value_info(n, onnx.TensorProto.BOOL, []) for n in ("c", "d")]
+    carried = [helper.make_tensor_value_info(n, FLOAT, None) for n in ("a", "b")]
+    nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["a", "a"], ["b"])]
+    body = helper.make_graph(nodes, "body", [*infos, condition[0], carried[0]], [condition[1], carried[1]])
+    true = helper.make_tensor("true", onnx.TensorProto.BOOL, [], [True])
+    return success(helper.make_node("Loop", ["", "true", "first"], ["logit"], body=body), weights=[true])
+
+
+def sparse(where: str) -> bytes:
+    """A graph with an array of 4 TB that is written in 12 bytes."""
+    values = helper.make_tensor("w", FLOAT, [1], [1.0])
+    tensor = helper.make_sparse_tensor(values, helper.make_tensor("i", onnx.TensorProto.INT64, [1], [5]), [10**12])
+    node = helper.make_node("ReduceSum", ["w"], ["logit"], keepdims=0)
+    if where == "node":
+        return success(helper.make_node("Constant", [], ["w"], sparse_value=tensor), node)
+    model = onnx.load_model_from_string(success(node))
+    model.graph.sparse_initializer.append(tensor)
+    return model.SerializeToString()
+
+
+def function() -> bytes:
+    """A graph that calls a function of its own."""
+    model = onnx.load_model_from_string(success(helper.make_node("Add", ["first", "first"], ["logit"])))
+    nodes, opsets = [helper.make_node("Identity", ["x"], ["y"])], [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("", "Add", ["x", "z"], ["y"], nodes, opsets))
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (loop(), "operators that no export has .*Loop"),
+        (success(helper.make_node("RandomNormal", [], ["logit"], shape=[10**12])), "RandomNormal"),
+        (success(helper.make_node("Add", ["first", "first"], ["logit"], domain="com.microsoft")), "com.microsoft.Add"),
+        (sparse("node"), "sparse"),
+        (sparse("weights"), "sparse"),
+        (function(), "functions"),
+    ],
+    ids=["loop", "random", "other domain", "sparse constant", "sparse weights", "function"],
+)
+def test_only_operators_of_exports_are_loaded(exported: Path, tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"^success\.onnx: .*{reason}") as error_info:
+        load_progress_net(replace_graphs(exported, tmp_path, {"success": content}))
+    assert "\n" not in str(error_info.value)
+
+
+def huge(operator: str) -> bytes:
+    """A graph with an array of 4 GB, which is known when it is loaded or when it runs."""
+    sizes = helper.make_tensor("sizes", onnx.TensorProto.INT64, [1], [10**9])
+    scalars = [helper.make_tensor(name, FLOAT, [], [value]) for name, value in (("a", 0), ("b", 1e9), ("c", 1))]
+    inputs = {"ConstantOfShape": ["sizes"], "Expand": ["one", "sizes"], "Tile": ["one", "sizes"]}
+    nodes = [
+        helper.make_node("ReduceSum", ["first"], ["sum"], keepdims=0),
+        helper.make_node("Reshape", ["sum", "unit"], ["one"]),
+        helper.make_node(operator, inputs.get(operator, ["a", "b", "c"]), ["many"]),
+        helper.make_node("ReduceSum", ["many"], ["logit"]),
+    ]
+    return success(*nodes, weights=[sizes, helper.make_tensor("unit", onnx.TensorProto.INT64, [1], [1]), *scalars])
+
+
+@pytest.mark.parametrize("operator", ["ConstantOfShape", "Expand", "Tile", "Range"])
+def test_memory_of_graphs_is_limited(exported: Path, tmp_path: Path, operator: str) -> None:
+    with pytest.raises(CheckpointError, match=r"^success\.onnx: (cannot be run|rejected)") as error_info:
+        net = load_progress_net(replace_graphs(exported, tmp_path, {"success": huge(operator)}))
+        run_self_test(net, net.input_spec)
+    assert "\n" not in str(error_info.value)
+    assert run_self_test(load_progress_net(exported), net.input_spec).outputs, "the next model has its memory"
+
+
 def reshape_to(*shape: int) -> bytes:
     """A graph that fails for an input of another number of values."""
     sizes = helper.make_tensor("sizes", onnx.TensorProto.INT64, [len(shape)], shape)

@@ -237,7 +237,7 @@ DAMAGES = {
     "other weights": (replace_weights, "its weights are not those of clip_vision_model"),
     "torn weights": (
         lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
-        UNREADABLE,
+        r"model\.safetensors: weights are not readable",
     ),
     "senseless sizes": (
         lambda f: update_config(f, vision_config={**VISION, "hidden_size": "many"}),

@@ -1,5 +1,6 @@
 """`embodied-rm push`: upload a reward model to the Hugging Face Hub."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def main(config: PushConfig, run: RunFolder, reporter: Reporter) -> None:
         folder, read_card(folder), input_spec, config.repo_id, private=config.private, revision=config.revision
     )
     reporter.log(pushed.url)
-    reporter.log(f"checkpoint={pushed}")
+    reporter.log(shlex.quote(f"checkpoint={pushed}"))
 
 
 COMMAND = Command(schema=PushConfig, main=main, writes_run_folder=False)

@@ -17,11 +17,12 @@ from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK_STYLE, language_subtasks
-from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet
+from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet, read_records
 from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, frame_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
+from embodied_rm.text_file import read_text
 from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
 
 SUBTASK_LISTS = ("subtasks.parquet", "subtasks.jsonl")
@@ -177,9 +178,9 @@ def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) 
         return {}
     try:
         if path.suffix == ".jsonl":
-            records = list(map(parse_json, split_json_lines(path.read_text())))
+            records = list(map(parse_json, split_json_lines(read_text(path))))
         else:
-            records = read_parquet(path).to_pylist()
+            records = [record for record, _ in read_records(path)]
     except (ValueError, DataError):
         return {}  # `check_totals` reports a damaged list
     names = {}

@@ -20,6 +20,7 @@ from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
 from embodied_rm.data.lerobot.success_columns import episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
+from embodied_rm.text_file import read_text
 
 INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 
@@ -61,11 +62,7 @@ def count_tasks(root: Path) -> int:
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines of a JSONL file, numbered from 0."""
     check_file(path, "list")
-    try:
-        content = path.read_text()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not a text file ({error})") from None
-    yield from enumerate(split_json_lines(content))
+    yield from enumerate(split_json_lines(read_text(path)))
 
 
 def _find_index(line: str, default: int) -> int:

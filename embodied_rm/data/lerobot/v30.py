@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.episode_index import (
     first_instruction,
 )
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
-from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_parquet, to_records
+from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_records
 from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -88,7 +88,7 @@ def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[tuple[dict[
             raise DataError(f"{path}: column {name} holds {schema.field(name).type}, {type_name} was expected")
     ends = [f"videos/{key}/to_timestamp" for key in video_keys.values()]
     columns = [name for name in schema.names if is_needed(name) or name in (*required, *ends)]
-    return to_records(read_parquet(path, columns))
+    return read_records(path, columns)
 
 
 def is_needed(name: str) -> bool:

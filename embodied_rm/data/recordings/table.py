@@ -9,6 +9,7 @@ Files are relative to the table's folder and inside it. Frames are counted from 
 """
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from embodied_rm.data.dataset_files import check_file, is_inside, read_json
 from embodied_rm.data.issues import DataIssue, summarize_issues
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.text_file import read_text
 from embodied_rm.types import Subtask
 
 JSON_TABLE = "episodes.json"
@@ -25,6 +27,7 @@ CSV_TABLE = "episodes.csv"
 CSV_SUBTASKS = "subtasks.csv"
 METADATA_PREFIX = "text/"
 EPISODE_COLUMNS = ("name", "instruction", "success")
+MAX_CELLS = 10_000_000  # rows times columns: a row of one character has a cell for each column of the header
 SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 
 
@@ -130,16 +133,20 @@ def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
 
 def _read_csv_rows(path: Path, required: tuple[str, ...]) -> list[dict[str, str]]:
     check_file(path, "table")
+    stream = io.StringIO(read_text(path).removeprefix("\ufeff"), newline="")
+    rows: list[dict[str, str]] = []
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            csv_reader = csv.DictReader(stream, restval="", strict=True)
-            for column in required:
-                if column not in (csv_reader.fieldnames or ()):
-                    raise DataError(f"{path}: column {column} is missing")
-            rows = list(csv_reader)
-    except (csv.Error, UnicodeDecodeError) as error:
+        csv_reader = csv.DictReader(stream, restval="", strict=True)
+        columns = csv_reader.fieldnames or ()
+        for column in required:
+            if column not in columns:
+                raise DataError(f"{path}: column {column} is missing")
+        for row in csv_reader:
+            rows.append(row)
+            if None in row:
+                raise DataError(f"{path}: line {len(rows) + 1} has more cells than the header")
+            if len(rows) * len(columns) > MAX_CELLS:
+                raise DataError(f"{path}: has more than {MAX_CELLS} cells")
+    except csv.Error as error:
         raise DataError(f"{path}: cannot be read as a table ({error})") from None
-    for i, row in enumerate(rows):
-        if None in row:
-            raise DataError(f"{path}: line {i + 2} has more cells than the header")
     return rows

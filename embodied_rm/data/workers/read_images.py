@@ -39,7 +39,7 @@ class ImageColumn:
         counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         self._group_starts = np.cumsum([0, *counts])
         self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._batch: list[Any] = []
+        self._batch: Any = ()
         self._first_row = self._group_end = 0
         """First row of the batch, and the end of the row group it was read from."""
 
@@ -49,18 +49,21 @@ class ImageColumn:
             group = int(np.searchsorted(self._group_starts, row, side="right")) - 1
             self._batches = self._file.iter_batches(ROWS_PER_BATCH, row_groups=[group], columns=[self.name])
             self._first_row, self._group_end = map(int, self._group_starts[group : group + 2])
-            self._batch = []
+            self._batch = ()
         while row >= self._first_row + len(self._batch):
             self._first_row += len(self._batch)
-            self._batch = next(self._batches).column(0).to_pylist()
-        return self._batch[row - self._first_row]
+            self._batch = next(self._batches).column(0)
+        return self._batch[row - self._first_row].as_py()
 
 
 class ImageTable:
     """An open parquet file and the columns that were read."""
 
     def __init__(self, path: str) -> None:
-        self._file = pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False)
+        schema = pq.read_metadata(path).schema
+        columns = map(schema.column, range(len(schema)))
+        texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]  # one may be of all rows
+        self._file = pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False, read_dictionary=texts)
         self._columns: dict[str, ImageColumn] = {}
 
     def column(self, name: str) -> ImageColumn:

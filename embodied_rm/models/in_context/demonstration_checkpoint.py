@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import add_prefix, load_into, load_tensors, read_manifest, save_tensors, strip_prefix
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.in_context.cell_metric import CellMetric
@@ -59,7 +60,8 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
             weights than those that the demonstrations were encoded with.
     """
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    with checkpoint_errors(f"{folder}: its manifest describes no demonstrations"):
+    message = f"{folder}: its manifest describes no demonstrations"
+    with checkpoint_errors(message), limit_build(tensors, folder):
         demonstrations = parse_demonstrations(tensors, manifest["demonstrations"])
         name, expected = str(manifest["encoder"]["name"]), manifest["encoder"]["sha256"]
         described_net = manifest["direction_net"]

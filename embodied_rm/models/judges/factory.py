@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.checkpoint_io import check_regular_files
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.goal_images import read_goal_images
@@ -24,6 +23,7 @@ from embodied_rm.models.judges.readings import ThreeReadings
 from embodied_rm.models.judges.remote import RemoteRewardModel
 from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
+from embodied_rm.models.model_folder import check_model_folder
 from embodied_rm.models.released.goal_distance import GoalDistanceChat, GoalDistanceQuestion, ImageGoalQuestion
 from embodied_rm.models.released.liv import LivEncoder
 from embodied_rm.models.released.lrm import LrmChat, LrmQuestion
@@ -55,7 +55,7 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | Re
     config.check_location()
     for folder in (config.folder, config.base_model):
         if folder is not None:
-            check_regular_files(folder)
+            check_model_folder(folder)
     if config.type == REMOTE_TYPE:
         return make_remote_model(config)
     lookup(WEIGHT_DTYPES, config.dtype, "value of judge.dtype")

@@ -10,6 +10,7 @@ from pathlib import Path
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.judges.chat import Answer, ChatModel, Query
+from embodied_rm.text_file import read_text
 
 
 class TranscriptChat:
@@ -30,7 +31,7 @@ class TranscriptChat:
             DataError: The file is not a transcript.
         """
         self.path, self._chat, self._answered_by = path, chat, answered_by
-        self._lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self._lines = read_text(path).splitlines() if path.exists() else []
         self._answers: dict[str, str] = {}
         for number, line in enumerate(self._lines, start=1):
             try:

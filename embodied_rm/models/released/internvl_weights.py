@@ -15,6 +15,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
 
@@ -93,7 +94,8 @@ def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_im
         config._attn_implementation = attn_implementation
         llm_config, tensors = released_config["llm_config"], read_weights(sorted(folder.glob("*.safetensors")))
         num_heads, num_kv_heads = llm_config["num_attention_heads"], llm_config["num_key_value_heads"]
-        model: nn.Module = transformers.InternVLForConditionalGeneration(config)
+        with limit_build(tensors, folder):
+            model: nn.Module = transformers.InternVLForConditionalGeneration(config)
         weights = convert_weights(tensors, num_heads, num_kv_heads)
     load_weights(model.to(dtype=dtype), weights, f"{folder}: not an InternVL 2 over InternLM2 (names of transformers)")
     return model

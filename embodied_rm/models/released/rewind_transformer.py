@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
@@ -123,7 +124,7 @@ def load_transformer_net(folder: Path) -> RewindTransformerNet:
     stored = read_weights(sorted(folder.glob("*.safetensors")))
     tensors = {name: tensor.float() for name, tensor in stored.items() if not name.startswith(UNUSED_PREFIXES)}
     check_heads(str(folder), tensors, stored)
-    with checkpoint_errors(f"{folder}: its network cannot be built"):
+    with checkpoint_errors(f"{folder}: its network cannot be built"), limit_build(tensors, folder):
         net = RewindTransformerNet(settings, tensors)
     load_weights(net, tensors, str(folder))
     if net.prog_token_A is not None and net.prog_token_A.shape[1] < NUM_FRAMES:

@@ -15,6 +15,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import (
     check_missing,
     checkpoint_errors,
+    limit_weights,
     load_pretrained,
     load_weights,
     read_weights,
@@ -103,8 +104,10 @@ def load_wrapped_backbone(folder: Path, config: Any, attn_implementation: str) -
     transformers itself would add the adapter, and only where PEFT is installed.
     """
     config._attn_implementation = attn_implementation
-    model: nn.Module = transformers.Qwen3VLModel(config)
-    stored = read_weights(sorted(folder.glob("*.safetensors")), (MODEL_PREFIX,))
+    paths = sorted(folder.glob("*.safetensors"))
+    with checkpoint_errors(f"{folder}: {PROBLEM}"), limit_weights(paths, folder):
+        model: nn.Module = transformers.Qwen3VLModel(config)
+    stored = read_weights(paths, (MODEL_PREFIX,))
     weights = {plain_name(name): tensor for name, tensor in stored.items() if LORA_MARK not in name}
     load_weights(model, weights, f"{folder}: {PROBLEM}")
     return model

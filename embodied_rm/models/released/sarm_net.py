@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
 
@@ -133,7 +134,8 @@ def read_config(path: Path) -> SarmConfig:
 def load_sarm(folder: Path) -> SarmNet:
     """Load the model of a folder; `CheckpointError` if a file is not as released."""
     config = read_config(folder / CONFIG_FILE)
-    with checkpoint_errors(f"{folder}: its network cannot be built"):
+    weights = read_weights([folder / WEIGHTS_FILE])
+    with checkpoint_errors(f"{folder}: its network cannot be built"), limit_build(weights, folder):
         net = SarmNet(config)
-    load_weights(net, read_weights([folder / WEIGHTS_FILE]), f"{folder}: not the weights of this SARM")
+    load_weights(net, weights, f"{folder}: not the weights of this SARM")
     return net

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
 from embodied_rm.models.load_pretrained import checkpoint_errors
@@ -63,7 +64,8 @@ def load_zero_shot_net(folder: Path | str) -> tuple[ZeroShotNet, EncoderDigests]
         CheckpointError: When the checkpoint is damaged or of another kind.
     """
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    with checkpoint_errors(f"{folder}: its manifest describes no net that can be built"):
+    message = f"{folder}: its manifest describes no net that can be built"
+    with checkpoint_errors(message), limit_build(tensors, folder):
         net = ZeroShotNet(parse_net_config(manifest["net"]))
         encoder = manifest["encoder"]
         digests = EncoderDigests(str(encoder["name"]), str(encoder["sha256"]), str(manifest["text_encoder"]["sha256"]))

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
@@ -109,9 +110,10 @@ def save_world_model(folder: Path | str, model: WorldModel, inputs: Mapping[str,
 def load_world_model(folder: Path | str) -> WorldModel:
     """Read a world model of `save_world_model`; raise `CheckpointError` with the file name if it is invalid."""
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    try:
-        model = WorldModel(**manifest["sizes"])
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: the manifest describes no world model ({error})") from None
+    with limit_build(tensors, folder):
+        try:
+            model = WorldModel(**manifest["sizes"])
+        except Exception as error:  # sizes of no network raise an error of any class
+            raise CheckpointError(f"{folder}: the manifest describes no world model ({error})") from None
     load_into(model, tensors, folder)
     return model.requires_grad_(False)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
@@ -197,7 +198,8 @@ def save_policy(folder: Path | str, policy: GaussianPolicy, **manifest: Any) -> 
 def load_policy(folder: Path | str) -> GaussianPolicy:
     """Read a policy of `save_policy`; raise `CheckpointError` with the file name if it is invalid."""
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
-    policy = GaussianPolicy(parse_spec(manifest.get("spec"), folder))
+    with limit_build(tensors, folder):
+        policy = GaussianPolicy(parse_spec(manifest.get("spec"), folder))
     load_into(policy, tensors, folder)
     return policy
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -70,10 +71,10 @@ def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
     except (EOFError, ConnectionError):
         process.join()
         if (process.exitcode or 0) >= 0:
-            raise RuntimeError("a worker failed; its traceback is above") from None
+            raise RuntimeError("a worker ended without an answer") from None
         reason = f"was killed by signal {-(process.exitcode or 0)}, perhaps because memory ran out"
         raise UserError(f"a worker {reason}: continue with resume=true and fewer workers") from None
-    if isinstance(message, UserError):
+    if isinstance(message, UserError | RuntimeError):
         raise message
     return message
 
@@ -88,6 +89,8 @@ def worker_main(job: ScoreJob, pipe: Connection) -> None:
         pipe.send(None)
     except UserError as error:
         pipe.send(error)
+    except Exception:  # a bug: the parent prints it, as it prints its own
+        pipe.send(RuntimeError(f"a worker failed:\n{traceback.format_exc()}"))
 
 
 def exit_with_parent() -> None:

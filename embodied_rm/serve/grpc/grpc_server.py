@@ -18,6 +18,7 @@ from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_PACKAGE
 from embodied_rm.serve.http.app import check_api_key, extract_api_key
 from embodied_rm.serve.http.info_routes import SERVER_METADATA, describe_model
 from embodied_rm.serve.memory_budget import GrowTo
+from embodied_rm.serve.peer import PEER, grpc_peer
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
@@ -106,6 +107,7 @@ class GrpcServer:
         """
 
         async def handle(messages: AsyncIterator[bytes], context: aio.ServicerContext) -> bytes:
+            PEER.set(grpc_peer(context.peer()))
             timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()
             timeout_s = timeout_s if remaining_s is None else min(remaining_s, timeout_s)
             deadline = asyncio.get_running_loop().time() + timeout_s

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from embodied_rm.serve.http.inference_routes import INTERNAL_ERROR, error_response, inference_routes
 from embodied_rm.serve.http.info_routes import info_routes, page_routes
+from embodied_rm.serve.peer import PEER, http_peer
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import is_loopback
@@ -43,6 +44,7 @@ class AuthMiddleware:
         self._app, self._api_key = app, api_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        PEER.set(http_peer(scope.get("client")))
         try:
             if scope["path"] not in PUBLIC_PATHS:
                 check_access(Request(scope).headers, self._api_key)

@@ -65,12 +65,17 @@ class BodyBuffer:
 
 
 class LimitedProtocol(SequentialProtocol):
-    """Closes the longest idle connection for one too many, and those with slow or oversized headers."""
+    """Closes the longest idle connection for one too many, and those with slow or oversized headers.
+
+    Closes those of clients that do not read: after `limits.body_timeout_s`, or earlier where the unread responses of
+    all connections exceed `limits.max_queue_mb`, beginning with the largest.
+    """
 
     limits: ClassVar[ServeLimits]
     _num_header_bytes = 0
     _idle_since_s = math.inf  # when the connection was opened or the last response ended
     _timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None  # while the client does not read
     _body_buffer: BodyBuffer | None = None
     _headers_too_large = False  # whether the parser was stopped because of the headers' size
 
@@ -90,8 +95,22 @@ class LimitedProtocol(SequentialProtocol):
         self._idle_since_s = self.loop.time()
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_timer = self.loop.call_later(self.limits.body_timeout_s, self.transport.abort)
+        unread_bytes = {c: c.transport.get_write_buffer_size() for c in self.connections if c._unread_timer is not None}
+        while sum(unread_bytes.values()) > self.limits.max_queue_bytes:
+            largest = max(unread_bytes, key=lambda connection: unread_bytes[connection])
+            largest.transport.abort()
+            del unread_bytes[largest]
+
+    def resume_writing(self) -> None:
+        self._cancel_unread_timer()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
+        self._cancel_unread_timer()
         if self._body_buffer is not None:
             self._body_buffer.abort()
         super().connection_lost(exc)
@@ -149,6 +168,11 @@ class LimitedProtocol(SequentialProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _cancel_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def _reject(self, status: bytes) -> None:
         self._cancel_timer()

@@ -1,0 +1,201 @@
+"""A machine with many client names has the share of one machine, and a client that does not read delays nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from itertools import count
+
+import httpx
+import numpy as np
+import pytest
+from known_models import HashModel
+from services import frames_by_view, random_videos, serving
+from strict import BINARY, LIFT
+
+from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.serve.peer import PEER, grpc_peer, http_peer
+from embodied_rm.serve.request_errors import RequestError
+from embodied_rm.serve.request_queue import STEP, FairQueue, WorkItem
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
+from embodied_rm.types import Views
+
+ATTACKER, OTHER = "127.0.0.2", "127.0.0.3"
+FRAMES = random_videos(1, 1)[0]
+NAMES = count()
+
+
+def reset(url: str, client_id: str, address: str = ATTACKER, **fields: object) -> httpx.Response:
+    """Begin an episode from an address of this machine."""
+    header = {
+        "client_id": client_id, "env_ids": [0], "episode_ids": [0], "instructions": [LIFT], "views": ["front", "wrist"],
+        "frames": {"shape": [1, 2, 8, 8, 3]}, **fields,
+    }  # fmt: skip
+    header_json = json.dumps(header).encode()
+    headers = {HEADER_LENGTH_HEADER: str(len(header_json)), "content-type": BINARY}
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address, verify=False), timeout=30) as client:
+        return client.post(f"{url}/v1/reset", content=header_json + FRAMES.tobytes(), headers=headers)
+
+
+def config(**limits: float) -> ServeConfig:
+    return ServeConfig(port=0, drain_timeout_s=5, max_batch_size=1, limits=ServeLimits(**limits))
+
+
+def test_queue_is_shared_by_machines_and_not_by_names() -> None:
+    with serving(HashModel(batch_s=0.3), config=config(max_queue=20)) as url, ThreadPoolExecutor(40) as threads:
+        flood = [threads.submit(reset, url, f"name{next(NAMES)}") for _ in range(40)]
+        wait(flood, return_when=FIRST_COMPLETED)
+        assert [reset(url, f"honest{i}", OTHER).status_code for i in range(3)] == [200] * 3
+        assert sum(not future.done() for future in flood) >= 5, "20 requests of the other machine take 6 s"
+        statuses = Counter(future.result().status_code for future in flood)
+    assert set(statuses) == {200, 429}
+
+
+def test_episodes_are_shared_by_machines_and_not_by_names() -> None:
+    with serving(HashModel(), config=config(max_sessions=10)) as url:
+        statuses = [reset(url, f"name{i}").status_code for i in range(12)]
+        assert statuses == [200] * 10 + [429] * 2
+        assert [reset(url, f"honest{i}", OTHER).status_code for i in range(7)] == [200] * 5 + [429] * 2
+        assert [reset(url, f"name{i}").status_code for i in range(12, 14)] == [429] * 2, "each has its half"
+        newest = httpx.post(
+            f"{url}/v1/end", content=b'{"client_id": "name9", "env_ids": [0], "episode_ids": [0]}',
+            headers={"content-type": BINARY},
+        )  # fmt: skip
+        assert newest.json()["num_ended"] == 1, "the longest idle episodes end first"
+
+
+def test_names_of_one_machine_share_all_of_it() -> None:
+    """As behind a proxy that names nobody: nothing is held back for others."""
+    with serving(HashModel(), config=config(max_sessions=10)) as url:
+        assert [reset(url, f"name{i}").status_code for i in range(10)] == [200] * 10
+
+
+def item(peer: str, client_id: str) -> WorkItem:
+    views = Views(names=("front",), frames=np.zeros((1, 1, 4, 4, 3), np.uint8))
+    return WorkItem(client_id=client_id, kind=STEP, num_rows=1, views=views, deadline=10.0, peer=peer)
+
+
+def put(queue: FairQueue, peer: str, client_id: str) -> WorkItem:
+    token = PEER.set(peer)
+    queued = item(peer, client_id)
+    try:
+        queue.put(queued)
+    finally:
+        PEER.reset(token)
+    return queued
+
+
+def test_turns_go_round_machines_and_then_round_clients() -> None:
+    async def run() -> None:
+        queue = FairQueue(ServeLimits(max_queue=100))
+        for name in "abcdaa":
+            put(queue, "x", name)
+        put(queue, "y", "e")
+        put(queue, "y", "e")
+        assert "".join(taken.client_id for taken in queue.take(4, 0)) == "aebe"
+        assert "".join(taken.client_id for taken in queue.take(9, 0)) == "cdaa"
+
+    asyncio.run(run())
+
+
+def test_full_queue_drops_the_newest_request_of_the_largest_machine() -> None:
+    async def run() -> None:
+        queue = FairQueue(ServeLimits(max_queue=4))
+        many = [put(queue, "x", name) for name in "abcd"]
+        assert put(queue, "y", "e") and put(queue, "y", "f")
+        with pytest.raises(RequestError, match="4 requests are queued already"):
+            put(queue, "y", "g")
+        with pytest.raises(RequestError, match="4 requests are queued already"):
+            put(queue, "x", "g")
+        assert len(queue) == 4 and sum(dropped.result.done() for dropped in many) == 2
+        for dropped in many:
+            if dropped.result.done():
+                with pytest.raises(RequestError, match="other machines need the queue"):
+                    dropped.result.result()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("text", "peer"),
+    [
+        ("ipv4:10.0.0.1:50", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:50", "::/64"),
+        ("ipv6:[2001:db8:0:1:a:b:c:d]:50", "2001:db8:0:1::/64"),
+        ("ipv6:[::ffff:10.0.0.1]:50", "10.0.0.1"),
+        ("unix:", ""),
+    ],
+)
+def test_peer_is_a_machine_whatever_its_port(text: str, peer: str) -> None:
+    assert grpc_peer(text) == peer
+    host = text.partition(":")[2].replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
+    assert http_peer((host, 7)) == peer and http_peer(None) == ""
+
+
+def infer_request(num_rows: int, num_frames: int) -> bytes:
+    """A request of few bytes whose response has megabytes."""
+    texts = json.dumps([LIFT] * num_rows)
+    header = {
+        "inputs": [
+            {"name": "frames", "shape": [num_rows, num_frames, 1, 1, 1, 3], "datatype": "UINT8",
+             "parameters": {"binary_data_size": num_rows * num_frames * 3}},
+            {"name": "views", "shape": [1], "datatype": "BYTES", "data": ["front"]},
+            {"name": "instruction", "shape": [num_rows], "datatype": "BYTES", "data": json.loads(texts)},
+        ]
+    }  # fmt: skip
+    header_json, pixels = json.dumps(header).encode(), bytes(num_rows * num_frames * 3)
+    head = f"POST /v2/models/reward/infer HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {BINARY}\r\n"
+    lengths = (
+        f"inference-header-content-length: {len(header_json)}\r\ncontent-length: {len(header_json + pixels)}\r\n\r\n"
+    )
+    return (head + lengths).encode() + header_json + pixels
+
+
+@contextmanager
+def unread(url: str, request: bytes) -> Iterator[socket.socket]:
+    """A connection that asks and does not read."""
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        connection.sendall(request)
+        yield connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the service has closed a connection that reads the rest of its response now."""
+    connection.settimeout(1.0)
+    try:
+        while part := connection.recv(1 << 20):
+            assert part
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "limits", [{"body_timeout_s": 1.0}, {"max_queue_mb": 1.0, "max_body_mb": 1.0}], ids=["time", "memory"]
+)
+def test_client_that_does_not_read_is_closed(limits: dict[str, float]) -> None:
+    """Its response of 7 MB is more than the kernel keeps, and it delays no other client."""
+    request = infer_request(512, 250)
+    with serving(HashModel(), config=config(**limits)) as url, unread(url, request) as connection:
+        with RewardClient(url) as client:
+            client.reset([0], [0], [LIFT], frames_by_view(FRAMES))
+        time.sleep(4)
+        assert is_closed(connection)
+
+
+def test_slow_client_gets_its_response() -> None:
+    request = infer_request(512, 250)
+    with serving(HashModel(), config=config(body_timeout_s=10)) as url, unread(url, request) as connection:
+        time.sleep(2)
+        assert not is_closed(connection), "it is kept alive"
