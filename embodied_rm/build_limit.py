@@ -52,7 +52,7 @@ class BuildLimit(TorchDispatchMode):
         return func(*args, **options)
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)
         if self._is_exceeded:
             raise CheckpointError(f"{self._source}: describes a larger network than its {self._stored} fill") from None
 

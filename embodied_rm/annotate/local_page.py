@@ -78,7 +78,7 @@ class LocalPageServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the traceback of a bug; a connection closed by the browser is none."""
         if not isinstance(sys.exception(), ConnectionError):
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
 
     def serve_until_interrupt(self) -> None:
         """Serve until Ctrl-C."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import select
 import socket
+import struct
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import count
 
+import grpc
 import httpx
 import numpy as np
 import pytest
 from known_models import HashModel
-from services import frames_by_view, random_videos, serving
+from services import frames_by_view, random_videos, serving, serving_grpc
 from strict import BINARY, LIFT
 
 from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
 from embodied_rm.serve.peer import PEER, grpc_peer, http_peer
 from embodied_rm.serve.request_errors import RequestError
 from embodied_rm.serve.request_queue import STEP, FairQueue, WorkItem
@@ -170,7 +177,7 @@ def unread(url: str, request: bytes) -> Iterator[socket.socket]:
 
 def is_closed(connection: socket.socket) -> bool:
     """Whether the service has closed a connection that reads the rest of its response now."""
-    connection.settimeout(1.0)
+    connection.settimeout(2.0)
     try:
         while part := connection.recv(1 << 20):
             assert part
@@ -190,12 +197,74 @@ def test_client_that_does_not_read_is_closed(limits: dict[str, float]) -> None:
     with serving(HashModel(), config=config(**limits)) as url, unread(url, request) as connection:
         with RewardClient(url) as client:
             client.reset([0], [0], [LIFT], frames_by_view(FRAMES))
-        time.sleep(4)
+        assert select.select([connection], [], [], 60)[0], "the response has begun"
+        time.sleep(3)
         assert is_closed(connection)
 
 
 def test_slow_client_gets_its_response() -> None:
     request = infer_request(512, 250)
     with serving(HashModel(), config=config(body_timeout_s=10)) as url, unread(url, request) as connection:
+        assert select.select([connection], [], [], 60)[0]
         time.sleep(2)
         assert not is_closed(connection), "it is kept alive"
+
+
+def infer_message(num_rows: int, num_frames: int) -> bytes:
+    """`infer_request` for gRPC."""
+    request = INFERENCE_CLASSES["ModelInferRequest"](model_name="reward")
+    texts = {"views": [b"front"], "instruction": [LIFT.encode()] * num_rows}
+    request.inputs.add(name="frames", datatype="UINT8", shape=[num_rows, num_frames, 1, 1, 1, 3])
+    request.raw_input_contents.append(bytes(num_rows * num_frames * 3))
+    for name, values in texts.items():
+        request.inputs.add(name=name, datatype="BYTES", shape=[len(values)])
+        request.raw_input_contents.append(b"".join(struct.pack("<I", len(value)) + value for value in values))
+    return bytes(request.SerializeToString())
+
+
+def read_no_more(listener: socket.socket, port: int) -> None:
+    """Forward a client's bytes to a port, and none of the response after the first 30 kB."""
+    client, server = listener.accept()[0], socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    server.connect(("127.0.0.1", port))
+
+    def forward() -> None:
+        with contextlib.suppress(OSError):
+            while part := client.recv(1 << 16):
+                server.sendall(part)
+
+    threading.Thread(target=forward, daemon=True).start()
+    num_bytes = 0
+    while num_bytes < 30_000:
+        part = server.recv(4096)
+        with contextlib.suppress(OSError):
+            client.sendall(part)
+        num_bytes += len(part)
+
+
+def reserved_bytes(url: str) -> float:
+    lines = httpx.get(f"{url}/metrics", headers={"authorization": "Bearer secret"}).text.splitlines()
+    (line,) = [line for line in lines if "buffered_request_bytes " in line and line[0] != "#"]
+    return float(line.split()[1])
+
+
+def test_grpc_response_that_is_not_read_is_dropped() -> None:
+    options = config(body_timeout_s=3.0)
+    with (
+        serving_grpc(HashModel(), replace(options, grpc_port=0)) as (url, port),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        grpc.insecure_channel(f"127.0.0.1:{listener.getsockname()[1]}", [("grpc.max_receive_message_length", -1)]) as c,
+    ):
+        threading.Thread(target=read_no_more, args=(listener, port), daemon=True).start()
+        infer = c.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        call = infer.future(infer_message(512, 250), timeout=120, metadata=(("authorization", "Bearer secret"),))
+        wait_until(lambda: reserved_bytes(url) > 1e6, 60)
+        wait_until(lambda: reserved_bytes(url) == 0, 15)
+        call.cancel()
+
+
+def wait_until(is_true: Callable[[], bool], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)

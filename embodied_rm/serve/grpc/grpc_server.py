@@ -119,13 +119,24 @@ class GrpcServer:
                 ):
                     request = await self._read_request(request_type, messages, grow_to)
                     response = await handler(request, deadline)
-                    return bytes(response.SerializeToString())
+                    content = bytes(response.SerializeToString())
+                self._limit_sending(len(content))
+                return content
             except RequestError as raised:
                 error = raised.without_traceback()
             await abort_call(context, error)
             raise AssertionError("abort_call raises")
 
         return grpc.stream_unary_rpc_method_handler(handle)
+
+    def _limit_sending(self, num_bytes: int) -> None:
+        """Count a response that the current task sends next as memory, and end the call if the client does not read."""
+        task, stack = asyncio.current_task(), contextlib.ExitStack()
+        assert task is not None
+        stack.enter_context(self._service.budget.reserve())(num_bytes)
+        timer = asyncio.get_running_loop().call_later(self._service.limits.body_timeout_s, task.cancel)
+        stack.callback(timer.cancel)
+        task.add_done_callback(lambda _: stack.close())
 
     async def _read_request(self, request_type: Any, messages: AsyncIterator[bytes], grow_to: GrowTo) -> Any:
         """Return the message of a call. Its size is known when it has arrived: few calls read at the same time."""

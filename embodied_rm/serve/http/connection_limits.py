@@ -98,7 +98,8 @@ class LimitedProtocol(SequentialProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread_timer = self.loop.call_later(self.limits.body_timeout_s, self.transport.abort)
-        unread_bytes = {c: c.transport.get_write_buffer_size() for c in self.connections if c._unread_timer is not None}
+        connections: Any = self.connections
+        unread_bytes = {c: c.transport.get_write_buffer_size() for c in connections if c._unread_timer is not None}
         while sum(unread_bytes.values()) > self.limits.max_queue_bytes:
             largest = max(unread_bytes, key=lambda connection: unread_bytes[connection])
             largest.transport.abort()
