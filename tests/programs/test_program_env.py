@@ -91,3 +91,12 @@ def test_the_rule_program_needs_a_program(tmp_path: Path, capsys: pytest.Capture
     command = ["refine", "task=turn_lever", f"policy={tmp_path}", "reward.rule=program"]
     assert main([*command, "reward.success_source=simulator", f"out={tmp_path}/run"]) == 2
     assert "set program=<file of embodied-rm write-reward>" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_rule_program_needs_the_output_of_a_program() -> None:
+    envs = make_envs("lift_cube", EnvConfig(num_envs=1, views=()), ends_on_success=False)
+    env = StateRewardEnv(envs, RewardConfig(rule="program", success_source="simulator"), GAMMA)
+    env.reset(seed=0)
+    with pytest.raises(UserError, match=r"rule=program pays infos\['program_reward'\] \[N\], which the environment"):
+        env.check_rule_inputs(rollout_steps=8)
+    env.close()

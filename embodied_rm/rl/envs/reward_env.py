@@ -99,6 +99,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._observation: Array = np.array(observation, np.float32)
         self._state: Array = np.array(infos.get("state", self._observation), np.float32)
         self._episode_return = np.zeros(self.num_envs)
+        self._program_reward = infos.get("program_reward")
         self._episodes.reset(rows, self._reset_scores(rows, infos))
         return self._observation, infos
 
@@ -109,6 +110,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
                 self._embeddings()
             except UserError as error:
                 raise UserError(f"rule={self.config.rule}: {error}") from error
+        if self.rule.required_input == "program_reward" and self._program_reward is None:
+            raise UserError(f"rule={self.config.rule} pays infos['program_reward'] [N], which the environment lacks")
         self.config.check_success_prediction(self._predicts_success)
         self.config.check_rollout_steps(rollout_steps, self.params.max_episode_steps)
 
