@@ -19,7 +19,6 @@ def run() -> int:
     from embodied_rm.cli.tracebacks import escape_tracebacks
 
     escape_tracebacks()
-
     for number, handler in handlers.items():
         signal.signal(number, handler)
     try:

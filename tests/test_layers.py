@@ -20,7 +20,7 @@ ARROWS = {
     "api": BASIC
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
     | {"client", "hub_checkpoint", "report"},
-    "__main__": {"cli.main"},
+    "__main__": {"cli.main", "cli.tracebacks"},
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
@@ -216,9 +216,10 @@ def dotted(node: ast.expr) -> str:
 
 
 def forwards_error(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler raises again or passes the error to a future."""
+    """Whether a handler raises again, or passes the error to a future or to the process that started this one."""
     calls = [dotted(node.func) for node in ast.walk(handler) if isinstance(node, ast.Call)]
-    return any(isinstance(n, ast.Raise) for n in ast.walk(handler)) or any(c.endswith(".set_exception") for c in calls)
+    passes = any(call.endswith(".set_exception") or call == "pipe.send" for call in calls)
+    return passes or any(isinstance(node, ast.Raise) for node in ast.walk(handler))
 
 
 @pytest.mark.parametrize("name", MODULES)

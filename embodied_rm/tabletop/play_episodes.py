@@ -1,7 +1,7 @@
 """`embodied-rm play`: render the expert, a random policy or a stored one, or replay a divergence of the simulator."""
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +12,14 @@ from embodied_rm.command import Command
 from embodied_rm.data.record import EpisodeRecorder, PolicyFn
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import UserError, unknown_name_message
+from embodied_rm.programs.predictive_sampling import PlannerConfig
+from embodied_rm.programs.program import read_program
 from embodied_rm.report.episode_images import ContactSheetRow, draw_contact_sheet, make_grid
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.policies import deterministic_policy, scripted_policy
+from embodied_rm.tabletop.program_planner import ProgramPlanner
+from embodied_rm.tabletop.program_states import task_variables
 from embodied_rm.types import Episode
 from embodied_sim.divergence import Divergence, read_divergence, replay_divergence
 from embodied_sim.registry import find_task, make_task, task_names
@@ -24,6 +28,8 @@ from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.task import Task
 from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
 
+PLANNER = "planner"
+"""Policy that plans by a reward program."""
 VIDEO_FILE, IMAGE_FILE = "play.mp4", "before.png"  # names inside the run folder
 REPLAY_FPS = 4  # physics time steps (5 ms) of a divergence per second of video
 
@@ -35,12 +41,16 @@ class PlayConfig:
     task: str | None = None
     replay: Path | None = None
     policy: str = "expert"
+    program: Path | None = None
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
     seed: int = 0
     env: EnvConfig = field(default_factory=lambda: EnvConfig(num_envs=4, views=VIEW_NAMES, image_size=192))
 
     def __post_init__(self) -> None:
         if self.env.image_size % 2:
             raise UserError(f"env.image_size must be even, for the video, got {self.env.image_size}")
+        if (self.policy == PLANNER) != (self.program is not None):
+            raise UserError(f"policy={PLANNER} and program= belong together: a planner acts by a reward program")
 
 
 def main(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -105,8 +115,9 @@ def divergence_robot(path: Path, divergence: Divergence, env_config: EnvConfig) 
 
 def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Play one episode per environment; write the video and the simulator's evaluation."""
-    with closing(make_envs(task, config.env, ends_on_success=True)) as envs:
-        act = POLICIES.get(config.policy, stored_policy)(config, envs)
+    with closing(make_envs(task, config.env, ends_on_success=True)) as envs, ExitStack() as stack:
+        make_policy = POLICIES.get(config.policy, stored_policy)
+        act = open_planner(config, envs, stack) if config.policy == PLANNER else make_policy(config, envs)
         episodes = record_episodes(envs, act, config, reporter)
     grid = make_grid([list(episode.views.values()) for episode in episodes])
     write_video(run.file_path(VIDEO_FILE), grid, episodes[0].fps)
@@ -148,6 +159,14 @@ def random_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
     """Return a policy with uniformly random actions."""
     rng = np.random.default_rng(config.seed)
     return lambda observation, _: rng.uniform(-1, 1, envs.action_space.shape).astype(np.float32)
+
+
+def open_planner(config: PlayConfig, envs: TabletopVecEnv, stack: ExitStack) -> PolicyFn:
+    """Return a planner, which the stack closes. Raises `UserError` if its program is not one of the task."""
+    assert config.task is not None and config.program is not None
+    program = read_program(config.program, task_variables(envs.task))
+    planner = ProgramPlanner(envs, config.task, config.env, program, config.planner, config.seed)
+    return stack.enter_context(closing(planner)).act
 
 
 def stored_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:

@@ -13,6 +13,8 @@ from embodied_sim.sim_errors import SimError
 from embodied_sim.state import SceneState
 
 ArrayDict = dict[str, npt.NDArray[Any]]
+WHOLE_ARRAYS, STEP_FIRST_ARRAYS = ("env_spec",), ("action_delay.history",)
+"""Arrays of all rows together, and arrays [steps, rows, ...]. The others are [rows, ...] or JSON lists of rows."""
 
 
 def add_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
@@ -99,3 +101,17 @@ def _restore_rng(payload: Mapping[str, Any]) -> np.random.Generator:
     rng = np.random.Generator(np.random.PCG64(seed))
     rng.bit_generator.state = payload["state"]
     return rng
+
+
+def take_rows(snapshot: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> ArrayDict:
+    """Return the snapshot of an environment whose row i is in the state of row `rows[i]`, for any number of rows."""
+    return {name: _take(name, array, rows) for name, array in snapshot.items()}
+
+
+def _take(name: str, array: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    if name in WHOLE_ARRAYS:
+        return array
+    if array.dtype == np.uint8:
+        payloads = array_to_json(array)
+        return json_to_array([payloads[row] for row in rows])
+    return array.take(rows, axis=1 if name in STEP_FIRST_ARRAYS else 0)

@@ -7,6 +7,7 @@ from gymnasium.vector import AutoresetMode
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.registry import task_names
 from embodied_sim.sim_errors import SimError
+from embodied_sim.snapshot import take_rows
 from embodied_sim.vec_env import TabletopVecEnv
 
 RANDOM = Randomization(camera_shift=0.01, color=0.1, friction=0.2, mass=0.3, latency=2)
@@ -87,3 +88,22 @@ def test_diverged_environment_has_no_snapshot():
     env.reset(options={"reset_mask": np.array([False, True, False])})
     env.snapshot()
     env.close()
+
+
+def test_rows_of_a_snapshot_continue_in_another_number_of_environments() -> None:
+    two, three = (TabletopVecEnv("lift_cube", count, randomize=RANDOM) for count in (2, 3))
+    two.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        two.step(rng.uniform(-1, 1, (2, 4)))
+    rows = np.array([1, 0, 1])
+    observation = three.restore(take_rows(two.snapshot(), rows))
+    for _ in range(20):
+        action = rng.uniform(-1, 1, (2, 4))
+        assert three.instructions == tuple(two.instructions[row] for row in rows)
+        observation, _, _, _, infos = two.step(action)
+        copied, _, _, _, copied_infos = three.step(action[rows])
+        np.testing.assert_array_equal(copied, observation[rows])
+        np.testing.assert_array_equal(copied_infos["progress"], infos["progress"][rows])
+    two.close()
+    three.close()
