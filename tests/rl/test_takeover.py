@@ -99,13 +99,17 @@ def test_the_rollout_has_the_executed_actions_and_the_mask_of_help() -> None:
     env = helped_env(3, stall_steps=2)
     start = env.env.position.copy()
     policy, generator = still_policy(), torch.Generator().manual_seed(0)
-    rollout, _ = collect(env, policy, start.astype(np.float32), 9, generator)
+    rollout, _ = collect(env, policy, start.astype(np.float32), 24, generator)
     assert rollout.helped.any(axis=0).all() and not rollout.helped[:2].any()
     ended = np.cumsum(rollout.done, axis=0) - rollout.done > 0
     moved = rollout.next_critic_observation - rollout.critic_observation
     assert np.allclose(moved, 0.15 * np.clip(rollout.action, -1, 1), atol=1e-6)
     assert (np.abs(rollout.action[rollout.helped]).max(axis=1) > 0.4).any() and np.abs(rollout.action).max() <= 1
     assert (np.abs(rollout.action[~rollout.helped & ~ended]) < 0.3).all(), "the policy's own actions"
+    done = np.flatnonzero(rollout.done.any(axis=1))
+    assert 0 < done[0] < 20
+    for step, row in zip(*np.nonzero(rollout.done[:20]), strict=True):
+        assert rollout.helped[step + 1 : step + 4, row].tolist() == [False, False, True], "a new episode is the policy's"
     added = helped_transitions(rollout)
     assert len(added) == rollout.helped.sum() and np.array_equal(added.action, rollout.action[rollout.helped])
 
@@ -161,7 +165,7 @@ def test_a_resumed_refinement_with_help_is_bit_identical(tmp_path: Path) -> None
     settings = {
         "algorithm": "rlpd",
         "rlpd": SMALL,
-        "takeover": TakeoverConfig(stall_steps=2, max_steps=5),
+        "takeover": TakeoverConfig(stall_steps=2),
         "start_pool_size": 6,
         "helper_of": ExpertHelper,
     }
