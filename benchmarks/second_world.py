@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from cli_process import run_once
 
-from embodied_rm.experiments.results_cache import open_results_cache
+from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.metrics import first_iteration_reaching, paired_permutation
 from embodied_rm.report.markdown import markdown_table
@@ -33,7 +33,6 @@ TASKS, SEEDS = ("lift_cube", "open_drawer", "turn_lever"), (1, 2, 3)
 TARGET_SUCCESS = 0.8
 SECOND_WORLD = (
     "env.robot=six_axis",
-    "env.randomize.latency=1",
     "env.randomize.friction=0.5",
     "env.randomize.mass=0.5",
 )
@@ -41,23 +40,25 @@ TAKEOVER_ARGS = ("takeover.stall_steps=15", "takeover.min_gain=0.05")
 METHODS = ("plain", "takeover", "starts", "both")
 CAMERA_ARGS = ("env.views=[front]", "env.image_size=32")  # recordings need a view; no learner here looks at it
 COLLECT_ARGS = ("num_successes=20", "num_failures=10", "action_noise=0.1", "speed_range=[1.0,1.0]", *CAMERA_ARGS)
-CLONE_ARGS = ("num_demonstrations=10", "eval_episodes=64", "env.views=[]")
+CLONE_ARGS = ("num_demonstrations=10", "eval_episodes=32", "env.views=[]")
 LEARNER_ARGS = (
     "algorithm=rlpd",
     "reward.rule=dense",
     "reward.success_source=simulator",
     "env.views=[]",
-    "env.num_envs=5",
-    "rollout_steps=50",
+    "env.num_envs=10",
+    "rollout_steps=25",
     "rlpd.updates_per_step=1",
     "rlpd.pretraining_updates=1000",
     "rlpd.batch_size=128",
-    "rlpd.num_critics=4",
-    "eval_episodes=64",
+    "rlpd.num_critics=3",
+    "rlpd.critic_hidden_sizes=[64,64]",
+    "eval_episodes=40",
     "stop_patience=1000",
 )
-FIRST_WORLD_ARGS = ("start_pool_size=64", "iterations=12", "final_eval_episodes=64")
-SECOND_WORLD_ARGS = (*SECOND_WORLD, "iterations=20", "final_eval_episodes=200")
+FIRST_WORLD_ARGS = ("start_pool_size=64", "iterations=14", "final_eval_episodes=64")
+SECOND_WORLD_ARGS = (*SECOND_WORLD, "iterations=24", "final_eval_episodes=100")
+Cell = Mapping[str, Any]  # what `measure` returned
 PAGE = Path("docs/results/second_world.md")
 
 
@@ -102,13 +103,13 @@ def measure(folder: Path, task: str, seed: int, method: str) -> dict[str, Any]:
     }
 
 
-def episodes_to_target(cell: dict[str, Any]) -> int | None:
+def episodes_to_target(cell: Cell) -> int | None:
     """Return the training episodes until the evaluation reached the target; None if it never did."""
     iteration = first_iteration_reaching(cell["success"], TARGET_SUCCESS)
     return None if iteration is None else int(cell["episodes"][iteration - 1])
 
 
-def ratio_to(cells: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> tuple[float, float]:
+def ratio_to(cells: Sequence[Cell], plain: Sequence[Cell]) -> tuple[float, float]:
     """Return the geometric mean of the ratio of episodes in pairs, and its p-value; never counts as all episodes."""
     logs = [
         [np.log(max(1, episodes_to_target(cell) or cell["episodes"][-1])) for cell in group] for group in (cells, plain)
@@ -116,7 +117,7 @@ def ratio_to(cells: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -
     return float(np.exp(np.mean(logs[0]) - np.mean(logs[1]))), paired_permutation(logs[0], logs[1])
 
 
-def table_row(task: str, method: str, cells: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> list[str]:
+def table_row(task: str, method: str, cells: Sequence[Cell], plain: Sequence[Cell]) -> list[str]:
     """Return the row of a method over the seeds of a task, or over all tasks."""
     counts = [episodes_to_target(cell) for cell in cells]
     median = np.median([np.inf if count is None else count for count in counts])
@@ -134,13 +135,21 @@ def table_row(task: str, method: str, cells: Sequence[dict[str, Any]], plain: Se
     ]
 
 
-def markdown_section(cells: dict[tuple[str, int, str], dict[str, Any]]) -> str:
+def finished_pairs(cache: ResultsCache) -> dict[tuple[str, int], dict[str, Cell]]:
+    """Return the cells by method of every task and seed that has them all."""
+    pairs = {}
+    for task, seed in product(TASKS, SEEDS):
+        cells = {m: cache.read(f"{task}/{seed}/{m}", cell_settings(task, seed, m)) for m in METHODS}
+        pairs[task, seed] = {method: cell for method, cell in cells.items() if cell is not None}
+    return {pair: cells for pair, cells in pairs.items() if len(cells) == len(METHODS)}
+
+
+def markdown_section(pairs: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
     """Return the results of tasks and seeds, each with all methods, as Markdown."""
-    pairs = list(dict.fromkeys((task, seed) for task, seed, _ in cells))
     rows = []
     for task in (*dict.fromkeys(task for task, _ in pairs), "all"):
-        chosen = [pair for pair in pairs if task in (pair[0], "all")]
-        by_method = {method: [cells[t, s, method] for t, s in chosen] for method in METHODS}
+        chosen = [cells for pair, cells in pairs.items() if task in (pair[0], "all")]
+        by_method = {method: [cells[method] for cells in chosen] for method in METHODS}
         rows += [table_row(task, method, by_method[method], by_method["plain"]) for method in METHODS]
     header = ["task", "second world", "success at the start", "at the end", f"episodes to {TARGET_SUCCESS:g}"]
     header += ["runs that reach it", "share with help", "ratio to plain", "p"]
@@ -148,11 +157,11 @@ def markdown_section(cells: dict[tuple[str, int, str], dict[str, Any]]) -> str:
         "## Help and starts of another world",
         "",
         "`python benchmarks/second_world.py`: `rlpd` refines a cloned policy in the first world, the arm `panda`, with",
-        "`start_pool_size=64`. It goes on in the second world, the arm `six_axis` with drawn latency, friction",
+        "`start_pool_size=64`. It goes on in the second world, the arm `six_axis` with drawn friction",
         f"and mass (`{' '.join(SECOND_WORLD)}`). There, `takeover` has the task's expert act",
         f"(`{' '.join(TAKEOVER_ARGS)}`), `starts` begins at the starts of the first world by their failure rates, and",
         f"`both` has both. The reward is the simulator's progress. Paired cells: {len(pairs)}. Episodes: training",
-        "episodes of the second world, those with help included, until 0.8 of 64 evaluation episodes without help",
+        "episodes of the second world, those with help included, until 0.8 of 40 evaluation episodes without help",
         "succeed; median. Ratio: geometric mean over pairs, with the p-value of a paired permutation test; a run that",
         "never reaches the target counts with all its episodes. All cells as data: `second_world.jsonl`.",
         "",
@@ -167,18 +176,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/second_world"), help="folder of the runs")
     parser.add_argument("--page", type=Path, default=PAGE, help="results page")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to measure now")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, help="tasks to measure now")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    cache, cells = open_results_cache(arguments.page), dict[tuple[str, int, str], dict[str, Any]]()
-    for seed, task in product(arguments.seeds, TASKS):
+    cache = open_results_cache(arguments.page)
+    for seed, task in product(arguments.seeds, arguments.tasks):
         folder = arguments.out / task / f"{seed}"
         for method in METHODS:
             name = f"{task}/{seed}/{method}"
             work = partial(measure, folder, task, seed, method)
-            result = cache.get_or_measure(name, cell_settings(task, seed, method), folder / "cells" / method, work)
-            cells[task, seed, method] = dict(result)
-            logging.info("%s: %s episodes", name, episodes_to_target(cells[task, seed, method]))
-        write_section(arguments.page, "second_world", markdown_section(cells), title="A second world")
+            cell = cache.get_or_measure(name, cell_settings(task, seed, method), folder / "cells" / method, work)
+            logging.info("%s: %s episodes", name, episodes_to_target(cell))
+        if pairs := finished_pairs(cache):
+            write_section(arguments.page, "second_world", markdown_section(pairs), title="A second world")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,9 @@ def test_the_rollout_has_the_executed_actions_and_the_mask_of_help() -> None:
     done = np.flatnonzero(rollout.done.any(axis=1))
     assert 0 < done[0] < 20
     for step, row in zip(*np.nonzero(rollout.done[:20]), strict=True):
-        assert rollout.helped[step + 1 : step + 4, row].tolist() == [False, False, True], "a new episode is the policy's"
+        assert rollout.helped[step + 1 : step + 4, row].tolist() == [False, False, True], (
+            "a new episode is the policy's"
+        )
     added = helped_transitions(rollout)
     assert len(added) == rollout.helped.sum() and np.array_equal(added.action, rollout.action[rollout.helped])
 
