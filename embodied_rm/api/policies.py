@@ -16,6 +16,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
+from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
@@ -60,6 +61,7 @@ def refine(
     *,
     recorded: Iterable[Episode] | None = None,
     teach: Mapping[str, Any] | None = None,
+    helper: Helper | None = None,
     eval_envs: VectorEnv | None = None,
     final_eval_episodes: int = 200,
     folder: str | Path | None = None,
@@ -77,6 +79,8 @@ def refine(
         teach: Lets the model of `envs`, which `train` returned, go on learning from the learner's episodes, labeled by
             the environment's success: any field of `TeachConfig`, such as `every=5`. `data` are episodes that it learns
             from too, with known progress. None: the model stays as it is.
+        helper: Person or program that acts in `envs` where the policy makes no progress, with `takeover={"stall_steps":
+            20}` and algorithm rlpd; see `embodied_rm.rl.envs.takeover.Helper`.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
@@ -102,7 +106,8 @@ def refine(
         )
     if recorded is not None and refine_config.algorithm not in USES_RECORDED:
         raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
-    options = RefineOptions(recorded=None if recorded is None else reward_transitions(list(recorded), spec))
+    transitions = None if recorded is None else reward_transitions(list(recorded), spec)
+    options = RefineOptions(recorded=transitions, helper=helper)
     reporter, model = reporter or NullReporter(), spec.model
     rewarded_envs: VectorEnv = InstructedEnv(envs.env, spec.instructions)  # type: ignore[attr-defined]
     with open_kept_or_temporary(folder) as run:

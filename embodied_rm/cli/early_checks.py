@@ -24,6 +24,7 @@ PATH_KEYS = (
     "program",
     "recorded_data",
     "scores",
+    "starts",
 )
 """Last parts of keys that name a file or folder that must exist."""
 COMMANDS_WITHOUT_PATHS = ("build_checkpoint", "demo", "play")

@@ -17,9 +17,10 @@ from embodied_rm.logs import open_logger
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rl.best_weights import BestWeights, describe_restored
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
-from embodied_rm.rl.envs.curriculum import StartCurriculum
+from embodied_rm.rl.envs.curriculum import StartCurriculum, StartPool
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
 from embodied_rm.rl.envs.reward_env import RewardEnv, has_env_state
+from embodied_rm.rl.envs.takeover import Helper, Takeover
 from embodied_rm.rl.iteration import Learner, make_heuristic, make_hybrid_learner, make_learner, run_iteration
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, save_policy
@@ -62,6 +63,7 @@ class RefineResult:
     refined_eval: EvalResult | None
     log_rows: tuple[LogRow, ...]  # one per iteration, as in `progress.jsonl`
     restored_iteration: int | None = None  # iteration whose weights the policy has; None: those of the last update
+    start_pool: StartPool | None = None  # the starts with their failure rates; None: every start was random
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
@@ -88,6 +90,8 @@ class RefineOptions:
     """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
     recorded: OfflineTransitions | None = None
     """Recorded transitions with the rewards of the environment's rule, needed by the algorithms that use them."""
+    starts: StartPool | None = None  # starts of episodes, in place of a random pool of `start_pool_size`
+    helper: Helper | None = None  # acts where the policy makes no progress, needed with `takeover.stall_steps`
     dist: DistContext = SINGLE_PROCESS  # The processes that share the environments. The first one evaluates and writes.
 
 
@@ -121,9 +125,8 @@ def refine(
     options = options or RefineOptions()
     dist = options.dist
     validate_config(config, policy, options.demonstrations, dist, teaches=options.teacher is not None)
-    reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
-    if config.start_pool_size:
-        reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
+    validate_options(config, options)
+    reward_env = wrap_env(env, model, config, options)
     observation, _ = reward_env.reset(seed=dist.env_seeds(stream_seed(config.seed, 0), env.num_envs))
     learner = select_learner(policy, config, reward_env, options)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
@@ -170,7 +173,20 @@ def refine(
     if dist.rank == 0:
         save_policy(run.path / POLICY_DIR, policy)
     evals = {"cloned_eval": cloned_eval, "refined_eval": evaluate_on_rank0(evaluate, policy, dist)}
-    return RefineResult(policy=policy, **evals, log_rows=tuple(rows), restored_iteration=restored)
+    pool = None if reward_env.curriculum is None else reward_env.curriculum.pool
+    return RefineResult(policy=policy, **evals, log_rows=tuple(rows), restored_iteration=restored, start_pool=pool)
+
+
+def wrap_env(env: gym.vector.VectorEnv, model: RewardModel, config: RefineConfig, options: RefineOptions) -> RewardEnv:
+    """Return the environment with the reward, the start states and the help of a refinement."""
+    reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
+    if options.starts is not None:
+        reward_env.curriculum = StartCurriculum.from_pool(options.starts, env.num_envs, config.seed)
+    elif config.start_pool_size:
+        reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
+    if options.helper is not None:
+        reward_env.takeover = Takeover(config.takeover, options.helper, env.num_envs)
+    return reward_env
 
 
 def evaluate_imitated(evaluate: EvaluateFn | None, learner: Learner, reporter: Reporter) -> EvalResult | None:
@@ -212,6 +228,16 @@ def validate_config(
             f"the demonstrations have observations of size {obs_dim} and actions of size {action_dim}, the policy "
             f"{policy.spec.obs_dim} and {policy.spec.action_dim}: it was not cloned from them"
         )
+
+
+def validate_options(config: RefineConfig, options: RefineOptions) -> None:
+    """Raise `UserError` if the given helper or starts do not fit the settings."""
+    if (options.helper is None) != (not config.takeover.stall_steps):
+        raise UserError(f"takeover.stall_steps={config.takeover.stall_steps} and a helper belong together")
+    if options.starts is not None and config.start_pool_size:
+        raise UserError(f"starts and start_pool_size={config.start_pool_size} both set the pool of start states")
+    if options.starts is not None and options.dist.world_size > 1:
+        raise UserError("given starts work in one process only")
 
 
 def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> int:

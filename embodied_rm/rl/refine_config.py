@@ -6,6 +6,8 @@ from typing import Literal
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.envs.takeover import TakeoverConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig, RLPDConfig
 
@@ -49,6 +51,7 @@ class RefineConfig:
     (`embodied_rm.rl.watch.hacking_monitor`); 0: none."""
     wandb_project: str | None = None  # Weights & Biases project to which each iteration is logged too; None: none
     seed: int = 0
+    takeover: TakeoverConfig = field(default_factory=TakeoverConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     hnpg: HNPGConfig = field(default_factory=HNPGConfig)
@@ -70,6 +73,19 @@ class RefineConfig:
         if not 0 < self.heuristic_off_at <= 1:
             raise UserError(f"heuristic_off_at must be in (0, 1], got {self.heuristic_off_at}")
         check_minimum(self, 0, "bc_kl_coef", "imitation_coef")
+        if self.takeover.stall_steps:
+            self.check_takeover()
+
+    def check_takeover(self) -> None:
+        """Raise `UserError` if the learner cannot use the actions of a helper, or no potential shows a stall."""
+        key = f"takeover.stall_steps={self.takeover.stall_steps}"
+        if self.algorithm != "rlpd":
+            raise UserError(
+                f"{key} needs algorithm=rlpd: the policy gradient of algorithm={self.algorithm} is that of the "
+                "policy's own actions"
+            )
+        if self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none":
+            raise UserError(f"{key} needs progress, which reward.rule={self.reward.rule} does not read")
 
 
 def success_description(reward: RewardConfig, threshold: float) -> str:

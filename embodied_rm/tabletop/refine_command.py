@@ -36,6 +36,7 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
     checkpoint: Path | None = None
     program: Path | None = None
     recorded_data: Path | None = None
+    starts: Path | None = None
     fusion: str | None = None
     final_eval_episodes: int = 200
     judge: JudgeConfig = field(default_factory=JudgeConfig)

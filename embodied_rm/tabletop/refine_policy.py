@@ -19,6 +19,7 @@ from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_data, resolve_reward_model
 from embodied_rm.programs.program import Program
 from embodied_rm.report import Report, write_report
+from embodied_rm.rl.envs.curriculum import StartPool
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.offline.transitions import OfflineTransitions
@@ -28,6 +29,8 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
 from embodied_rm.score.async_labeling import AsyncLabeler
 from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator, make_verifier, wrap_observations
+from embodied_rm.tabletop.expert_helper import ExpertHelper
+from embodied_rm.tabletop.exported_starts import read_starts, write_starts
 from embodied_rm.tabletop.program_env import ProgramEnv, load_program
 from embodied_rm.tabletop.recorded_transitions import read_transitions
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
@@ -51,6 +54,8 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     if dist.rank:
         return
     metrics = refinement_metrics(refined)
+    if refined.start_pool is not None:
+        write_starts(run, refined.start_pool, task, config.env)
     if labeler is not None:
         metrics |= {"videos_labeled": len(labeler), "videos_dropped": labeler.num_dropped}
     reporter.table(f"refined {task}", metrics)
@@ -75,6 +80,7 @@ class RefineInputs:
     demonstrations: DemoPairs | None  # the pairs that the policy was cloned from, if `imitation_coef` is set
     recorded: OfflineTransitions | None  # the transitions of `recorded_data`
     program: Program | None  # the reward program
+    starts: StartPool | None  # the start states of another refinement
 
 
 def load_inputs(config: RefineCommand, reporter: Reporter) -> RefineInputs:
@@ -98,6 +104,7 @@ def load_inputs(config: RefineCommand, reporter: Reporter) -> RefineInputs:
         demonstrations=demonstrations,
         recorded=recorded,
         program=None if config.program is None else load_program(config.program, config.task, config.reward.rule),
+        starts=None if config.starts is None else read_starts(config.starts, make_task(config.task).name),
     )
 
 
@@ -169,7 +176,7 @@ def refine_task(
     verify = None
     if evaluate_iteration is not None and config.reward.success_source == "model":
         verify = make_verifier(task, env_config, refine_config, obs_mode=obs_mode, encoder_model=encoder_model)
-    envs: VectorEnv = make_envs(task, local_env_config, ends_on_success=False)
+    envs: VectorEnv = (simulator := make_envs(task, local_env_config, ends_on_success=False))
     if inputs.program is not None:
         envs = ProgramEnv(envs, inputs.program)
     if labeler is not None:
@@ -185,6 +192,8 @@ def refine_task(
         crosscheck=verify,
         demonstrations=inputs.demonstrations,
         recorded=inputs.recorded,
+        starts=inputs.starts,
+        helper=ExpertHelper(simulator) if config.takeover.stall_steps else None,
         dist=dist,
     )
     policy, model = inputs.policy, inputs.model

@@ -1,6 +1,6 @@
 """Waypoint plans of scripted policies, and their batched execution."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from embodied_sim.targets import Target, keep_position
 
 GRIP_OPEN, GRIP_CLOSED = -1.0, 1.0
 HOLD_FOREVER_STEPS = 10**6  # control steps of a waypoint that ends a plan
+STATE_FIELDS = ("_plan_index", "waypoint_index", "_arrived_steps", "_waypoint_steps", "_start_pos", "_speed")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ class PlanFollower:
         max_delta = np.maximum(np.abs(delta).max(axis=1), 1e-9)
         delta *= np.minimum(1.0, self._speed / max_delta)[:, None]
         return np.column_stack([delta, [waypoint.grip for waypoint in waypoints]])
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Return how far the plans are, as named arrays, for `restore` of a follower of the same plans."""
+        return {name: getattr(self, name).copy() for name in STATE_FIELDS}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Continue the plans of a `snapshot`."""
+        for name in STATE_FIELDS:
+            getattr(self, name)[...] = snapshot[name]
 
     def _advance(self, state: SceneState, waypoints: Sequence[Waypoint]) -> None:
         """Begin the next waypoint in the rows that have arrived or timed out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl import refine_checkpoint
 from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
+from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
@@ -59,6 +61,7 @@ def play(
     remaining: int = 10**9,
     with_embeddings: bool = False,
     teacher: ModelTeacher | None = None,
+    helper_of: Callable[[TabletopVecEnv], Helper] | None = None,
     **extra,
 ) -> dict[str, torch.Tensor]:
     """Run a refinement whose environments stop after `remaining` steps, and return its checkpoint."""
@@ -87,7 +90,8 @@ def play(
         potential=torch.zeros(9),
         episode_index=torch.zeros(9, dtype=torch.int64),
     )
-    options = RefineOptions(demonstrations=pairs, recorded=recorded, teacher=teacher)
+    helper = None if helper_of is None else helper_of(envs)
+    options = RefineOptions(demonstrations=pairs, recorded=recorded, teacher=teacher, helper=helper)
     try:
         refine(env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, options)
     finally:

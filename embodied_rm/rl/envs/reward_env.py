@@ -25,6 +25,7 @@ from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transition
 from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.env_checks import check_env, check_no_leaked_success, supports_snapshots, unwrap_layers
 from embodied_rm.rl.envs.rollout_stats import HOVER_POTENTIAL, RolloutStats
+from embodied_rm.rl.envs.takeover import Takeover
 from embodied_rm.types import Array, BoolArray, IntArray, RewardOutput
 
 
@@ -48,12 +49,14 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         predicted_success bool [N]: Success according to the model.
         success bool [N]: Success according to the simulator.
         transitions: `Transitions`, the inputs of the reward rule.
+        executed_action [N, A], helped bool [N]: With a take-over, the actions, and whether they are the helper's.
 
     With a rule that is not known step by step, the reward is that of the task, and
     `embodied_rm.rl.credit.rollout_rewards` computes the rewards of the rollout.
     """
 
     curriculum: StartCurriculum | None = None  # start states of episodes; None: the environment draws them
+    takeover: Takeover | None = None  # help in episodes without progress; None: there is none
 
     def __init__(
         self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float, fitted_threshold: float | None = None
@@ -100,7 +103,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._state: Array = np.array(infos.get("state", self._observation), np.float32)
         self._episode_return = np.zeros(self.num_envs)
         self._program_reward = infos.get("program_reward")
-        self._episodes.reset(rows, self._reset_scores(rows, infos))
+        self._begin_episodes(rows, infos)
         return self._observation, infos
 
     def check_rule_inputs(self, rollout_steps: int) -> None:
@@ -116,6 +119,12 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.config.check_rollout_steps(rollout_steps, self.params.max_episode_steps)
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
+        helped: dict[str, Any] = {}
+        if self.takeover is not None:
+            space = self.single_action_space
+            assert isinstance(space, gym.spaces.Box)
+            actions = self.takeover.replace(actions, space.low, space.high)
+            helped = {"executed_action": actions, "helped": self.takeover.acts.copy()}
         with self.stats.time_phase("physics"):
             raw_observation, _, failed, timed_out, env_infos = self.env.step(actions)
         observation = np.array(raw_observation, np.float32)
@@ -135,13 +144,16 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             "potential": transitions.potential,
             "next_potential": transitions.next_potential,
             "transitions": transitions,
+            **helped,
         }
+        if self.takeover is not None:
+            self.takeover.update(transitions.next_potential)
         self._update_stats(episode_step, infos)
         self._observation, self._state = observation, state
         if transitions.done.any():
             if self.curriculum is not None:
                 completed = np.flatnonzero(transitions.done & ~diverged)
-                self.curriculum.update(completed, transitions.is_success[completed])
+                self.curriculum.update(completed, self._own_success(transitions)[completed])
             self._reset_done(transitions.done)
         return self._observation, episode_step.reward, transitions.terminated, episode_step.truncated, infos
 
@@ -158,6 +170,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         arrays = {**add_prefix("envs", snapshot), "episode_return": self._episode_return, "state": self._state}
         arrays |= add_prefix("episodes", self._episodes.state_dict())  # type: ignore[arg-type]
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        if self.takeover is not None:
+            tensors |= add_prefix("takeover", self.takeover.state_dict())
         return {**tensors, **add_prefix("reward_state", self._reward_state_dict()), **curriculum_state}
 
     def load_state_dict(self, state: dict[str, Tensor], seed: int | list[int]) -> Array:
@@ -176,6 +190,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._episode_return = state["episode_return"].numpy().copy()
         self._state = state["state"].numpy().copy()
         self._load_reward_state(strip_prefix("reward_state", state))
+        if self.takeover is not None:
+            self.takeover.load_state_dict(strip_prefix("takeover", state))
         return self._observation
 
     @property
@@ -263,20 +279,38 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._observation = np.where(done[:, None], new_observation, self._observation)
         self._state = np.where(done[:, None], infos.get("state", new_observation), self._state)
         self._episode_return[rows] = 0
-        self._episodes.reset(rows, self._reset_scores(rows, infos))
+        self._begin_episodes(rows, infos)
+
+    def _begin_episodes(self, rows: IntArray, infos: Mapping[str, Any]) -> None:
+        """Score the first states of new episodes."""
+        potential = self._reset_scores(rows, infos)
+        self._episodes.reset(rows, potential)
+        if self.takeover is not None:
+            self.takeover.begin(rows, potential)
+
+    @property
+    def _has_helped(self) -> BoolArray:
+        """[N]: whether a helper has acted in the running episode."""
+        return np.zeros(self.num_envs, bool) if self.takeover is None else self.takeover.has_helped
+
+    def _own_success(self, transitions: Transitions) -> BoolArray:
+        """Return whether the step is a success of the policy alone, [N]."""
+        return transitions.is_success & ~self._has_helped
 
     def _update_stats(self, episode_step: EpisodeStep, infos: Mapping[str, Any]) -> None:
         transitions, valid = episode_step.transitions, infos["valid_transition"]
         self._episode_return += np.where(valid, episode_step.reward, 0.0)
-        completed = transitions.done & valid
+        completed, is_success = transitions.done & valid, self._own_success(transitions)
+        own = completed & ~self._has_helped
         self.stats.env_steps += self.num_envs
         self.stats.diverged_episodes += int((~valid).sum())
         self.stats.episodes += int(completed.sum())
         self.stats.shaped_return += float(self._episode_return[completed].sum())
-        self.stats.successes += int((completed & transitions.is_success).sum())
-        self.stats.predicted_successes += int((completed & episode_step.predicted_success).sum())
-        self.stats.simulator_successes += int((completed & infos["success"]).sum())
-        final_potential = np.where(transitions.is_success, 1.0, transitions.next_potential)
+        self.stats.helped_episodes += int((completed & self._has_helped).sum())
+        self.stats.successes += int((completed & is_success).sum())
+        self.stats.predicted_successes += int((own & episode_step.predicted_success).sum())
+        self.stats.simulator_successes += int((own & infos["success"]).sum())
+        final_potential = np.where(is_success, 1.0, transitions.next_potential)
         self.stats.final_potential += float(final_potential[completed].sum())
-        timed_out = completed & ~transitions.terminated
+        timed_out = own & ~transitions.terminated
         self.stats.hover_episodes += int((timed_out & (transitions.next_potential >= HOVER_POTENTIAL)).sum())

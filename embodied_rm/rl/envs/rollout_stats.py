@@ -22,6 +22,7 @@ class RolloutStats:
 
     env_steps: int = 0  # environment steps of all rows
     episodes: int = 0  # episodes that ended, without diverged ones
+    helped_episodes: int = 0  # episodes among them in which a helper acted; they are no successes of the policy
     successes: int = 0  # episodes that ended as a success, according to `success_source`
     predicted_successes: int = 0  # episodes whose last state is a success according to the model
     simulator_successes: int = 0  # episodes whose last state is a success according to the simulator

@@ -57,7 +57,7 @@ class RolloutBuffer:
         self.action = np.zeros((*shape, self.action_dim), np.float32)
         self.potential, self.next_potential = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.log_prob, self.reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.terminated, self.done, self.valid = (np.zeros(shape, bool) for _ in range(3))
+        self.terminated, self.done, self.valid, self.helped = (np.zeros(shape, bool) for _ in range(4))
         self.transitions: list[Transitions] = []
 
     def add(self, transitions: Transitions | None = None, **columns: npt.ArrayLike) -> None:
@@ -135,7 +135,7 @@ def collect(
     """Collect `num_steps` steps of the policy from the current observation [N, D]; the generator is on the CPU.
 
     The environment is SAME_STEP with the infos of `RewardEnv`. `transitions`, `critic_obs` and `final_critic_obs` are
-    optional; without the last two, the critic has the observations of the policy.
+    optional; without the last two, the critic has the observations of the policy. Actions of a helper are as executed.
 
     Return the rollout of all processes, and the observation after it.
     """
@@ -146,6 +146,7 @@ def collect(
         action, log_prob = policy.sample(observation, generator, dist)
         clipped_action = np.clip(action, action_space.low, action_space.high)
         next_observation, reward, terminated, truncated, infos = env.step(clipped_action)
+        helped = infos.get("helped", np.zeros(env.num_envs, bool))
         critic_obs = infos.get("critic_obs", observation)
         next_critic_obs = infos.get("final_critic_obs", infos["final_obs"])
         buffer = buffer or RolloutBuffer(num_steps, env.num_envs, obs_dim, action_dim, critic_obs.shape[1])
@@ -155,8 +156,9 @@ def collect(
             next_critic_observation=next_critic_obs,
             potential=infos["potential"],
             next_potential=infos["next_potential"],
-            action=action,
+            action=np.where(helped[:, None], infos.get("executed_action", action), action),
             log_prob=log_prob,
+            helped=helped,
             reward=reward,
             terminated=terminated,
             done=terminated | truncated,

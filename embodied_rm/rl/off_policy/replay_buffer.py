@@ -31,6 +31,11 @@ def rollout_transitions(rollout: RolloutBuffer) -> OfflineTransitions:
     )
 
 
+def helped_transitions(rollout: RolloutBuffer) -> OfflineTransitions:
+    """Return those of `rollout_transitions` in which a helper acted."""
+    return rollout_transitions(rollout).take(torch.from_numpy(rollout.helped[rollout.valid]))
+
+
 class ReplayBuffer:
     """Up to `capacity` transitions; the oldest ones are replaced."""
 

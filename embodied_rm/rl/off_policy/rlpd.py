@@ -4,7 +4,8 @@ Source: Ball et al., arXiv 2302.02948 ("RLPD"): many updates per step, an ensemb
 symmetric sampling. The policy is deterministic with exploration noise, as in TD3 (arXiv 1802.09477), since it starts
 from a cloned one. Against overestimated values, which lose the cloned policy again, it maximizes a lower bound of the
 ensemble, targets stay in the range of possible values, and a reference policy, which follows slowly, holds it back.
-Recordings of another world than the environments' are weighed against them by the gap of the dynamics.
+Recordings of another world than the environments' are weighed against them by the gap of the dynamics. What a helper
+did in the environments counts as recorded too, as in HIL-SERL (arXiv 2410.21845), unless the gap separates the two.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.dynamics_gap import DynamicsGap, simulated_value_penalty, trust_weights
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
-from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
+from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer, helped_transitions
 from embodied_rm.rl.off_policy.smoothness import largest_change
 from embodied_rm.rl.offline.critics import QEnsemble, squared_excess, td_target, update_target
 from embodied_rm.rl.offline.transitions import OfflineTransitions
@@ -76,6 +77,7 @@ class RLPD:
         """
         self.policy, self.config, self.gamma, self.value_range = policy, config, gamma, value_range
         self._recorded, self._recorded_per_batch = recorded, round(config.recorded_share * config.batch_size)
+        self._num_given = len(recorded)
         self.imitated, self.reference = (copy.deepcopy(policy).requires_grad_(False) for _ in range(2))
         self.generator = torch.Generator().manual_seed(seed)
         spec = policy.spec
@@ -96,7 +98,7 @@ class RLPD:
 
     @property
     def num_recorded(self) -> int:
-        """Number of recorded transitions."""
+        """Number of recorded transitions, with those of a helper."""
         return len(self._recorded)
 
     @torch_threads(1)
@@ -109,6 +111,8 @@ class RLPD:
         if not rollout.valid.any():
             raise UserError(f"all {rollout.valid.size} transitions of the rollout diverged in the simulation")
         self.replay.add(rollout)
+        if self.gap is None and rollout.helped.any():
+            self._recorded = OfflineTransitions.concat([self._recorded, helped_transitions(rollout)])
         observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
         before = self._distributions(self.policy, observation)
         critic_losses, policy_values, recorded_values = [], [], []
@@ -178,11 +182,12 @@ class RLPD:
         return loss + self.config.bc_kl_coef * divergence.mean() + smoothness, values.mean(0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything that the next update depends on but the recorded transitions, as named tensors."""
+        """Return everything that the next update depends on but the given transitions, as named tensors."""
         tensors = {"generator": self.generator.get_state(), "num_updates": torch.tensor(self._num_updates)}
         for name in (*self._module_names, *self._optimizer_names, "replay"):
             tensors |= add_prefix(name, getattr(self, name).state_dict())
-        return tensors
+        helped = self._recorded.take(torch.arange(self._num_given, self.num_recorded))
+        return tensors | add_prefix("helped", vars(helped))
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], source: object) -> None:
         """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
@@ -190,6 +195,9 @@ class RLPD:
             load_into(getattr(self, name), strip_prefix(name, tensors), str(source))
         for name in (*self._optimizer_names, "replay"):
             getattr(self, name).load_state_dict(strip_prefix(name, tensors), source)
+        if helped := strip_prefix("helped", tensors):
+            given = self._recorded.take(torch.arange(self._num_given))
+            self._recorded = OfflineTransitions.concat([given, OfflineTransitions(**helped)])
         self.generator.set_state(tensors["generator"])
         self._num_updates = int(tensors["num_updates"])
 

@@ -43,6 +43,7 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
         "iteration": iteration,
         "env_steps": stats.env_steps,
         "episodes": stats.episodes,
+        "helped_episodes": stats.helped_episodes,
         "diverged_episodes": stats.diverged_episodes,
         "success": ratio(stats.successes, stats.episodes),
         "predicted_successes": stats.predicted_successes,
