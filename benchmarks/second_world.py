@@ -135,13 +135,15 @@ def table_row(task: str, method: str, cells: Sequence[Cell], plain: Sequence[Cel
     ]
 
 
-def finished_pairs(cache: ResultsCache) -> dict[tuple[str, int], dict[str, Cell]]:
+def finished_pairs(cache: ResultsCache) -> dict[tuple[str, int], dict[str, Mapping[str, Any]]]:
     """Return the cells by method of every task and seed that has them all."""
-    pairs = {}
+    pairs: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
     for task, seed in product(TASKS, SEEDS):
         cells = {m: cache.read(f"{task}/{seed}/{m}", cell_settings(task, seed, m)) for m in METHODS}
-        pairs[task, seed] = {method: cell for method, cell in cells.items() if cell is not None}
-    return {pair: cells for pair, cells in pairs.items() if len(cells) == len(METHODS)}
+        found = {method: cell for method, cell in cells.items() if cell is not None}
+        if len(found) == len(METHODS):
+            pairs[task, seed] = found
+    return pairs
 
 
 def markdown_section(pairs: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:

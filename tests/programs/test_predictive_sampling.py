@@ -34,8 +34,8 @@ def test_the_first_plan_is_the_given_one_and_the_last_differ_most() -> None:
     plans = sample_knots(knots, 50, 0.3, np.random.default_rng(0))
     assert plans.shape == (40, 50, 4, 3) and np.abs(plans).max() <= 1
     assert np.array_equal(plans[:, 0], knots)
-    spread = plans.std(axis=(0, 2, 3))
-    assert spread[40:].mean() == pytest.approx(0.3 * 44.5 / 49, rel=0.1) and spread[1:10].mean() < 0.05
+    std = plans.std(axis=(0, 2, 3))
+    assert std[40:].mean() == pytest.approx(0.3 * 44.5 / 49, rel=0.1) and std[1:10].mean() < 0.05
 
 
 def play(source: str, num_steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
