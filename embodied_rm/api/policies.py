@@ -61,7 +61,6 @@ def refine(
     *,
     recorded: Iterable[Episode] | None = None,
     teach: Mapping[str, Any] | None = None,
-    helper: Helper | None = None,
     eval_envs: VectorEnv | None = None,
     final_eval_episodes: int = 200,
     folder: str | Path | None = None,
@@ -79,14 +78,14 @@ def refine(
         teach: Lets the model of `envs`, which `train` returned, go on learning from the learner's episodes, labeled by
             the environment's success: any field of `TeachConfig`, such as `every=5`. `data` are episodes that it learns
             from too, with known progress. None: the model stays as it is.
-        helper: Person or program that acts in `envs` where the policy makes no progress, with `takeover={"stall_steps":
-            20}` and algorithm rlpd; see `embodied_rm.rl.envs.takeover.Helper`.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
             interrupted refinement continues there. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
-        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`.
+        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. `takeover`
+            has `helper` too, a person or program (`embodied_rm.rl.envs.takeover.Helper`) that acts where the policy
+            makes no progress.
 
     Returns:
         The refined policy.
@@ -98,6 +97,9 @@ def refine(
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
         raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
+    takeover = config.pop("takeover", {})
+    helper: Helper | None = takeover.get("helper")
+    config["takeover"] = {key: value for key, value in takeover.items() if key != "helper"}
     refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
     if refine_config.ppo.gamma != spec.gamma:
         raise UserError(

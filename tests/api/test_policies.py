@@ -92,6 +92,37 @@ def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], t
         erm.refine(envs, policy, algorithm="rlpd", **options)
 
 
+class MovingHelper:
+    """Moves the tools that were given to it upwards, and remembers whose they were."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def reset(self, rows: np.ndarray) -> None:
+        self.rows += rows.tolist()
+
+    def act(self, rows: np.ndarray) -> np.ndarray:
+        return np.tile(np.float32([0, 0, 1, 0]), (len(rows), 1))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_a_person_helps_where_the_policy_stalls(demos: list[erm.Episode]) -> None:
+    policy, helper = erm.clone(demos, steps=5, batch_size=8), MovingHelper()
+    model = erm.load_reward_model()
+    envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
+    options = {"iterations": 1, "rollout_steps": 4, "critic_warmup_iterations": 0, "recorded": demos}
+    takeover = {"stall_steps": 2, "min_gain": 1.0, "helper": helper}
+    rlpd = {"batch_size": 8, "pretraining_updates": 1, "updates_per_step": 0.1}
+    erm.refine(envs, policy, algorithm="rlpd", rlpd=rlpd, takeover=takeover, **options)
+    assert helper.rows == [0, 1, 2, 3]
+    with pytest.raises(erm.UserError, match=r"takeover\.stall_steps=2 and a helper belong together"):
+        erm.refine(envs, policy, algorithm="rlpd", takeover={"stall_steps": 2}, **options)
+
+
 class OutcomeOnlyEnvs(VectorWrapper):
     """Environments of others: their infos have neither progress nor subtasks."""
 
