@@ -188,6 +188,8 @@ def test_an_image_that_is_stored_once_for_many_rows_is_decoded_once_per_row(tmp_
     with ImageReader() as reader:
         reader.image_size(tmp_path, path, "image", [0])
         assert reader._process is not None
+        limit, _ = resource.prlimit(reader._process.pid, resource.RLIMIT_AS)
+        assert 0 < limit < 4 << 30, "a page of gigabytes is an error"
         resource.prlimit(reader._process.pid, resource.RLIMIT_AS, (2 << 30, 2 << 30))
         assert reader.read(tmp_path, path, "image", np.array([1, 63]), None).shape == (2, 48, 64, 3)
 

@@ -24,6 +24,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 ROWS_PER_BATCH = 16
 READ_BYTES = 1 << 20  # size of a read of the file, so that a row group never has to fit into memory
 MAX_OPEN_FILES = 2
+MAX_MEMORY_BYTES = 1 << 31  # of a page and the images in it; the header of a page states up to 2 GiB
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # others of Pillow start programs, or are no images of cameras
 COLOR_MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
 REFORMATTER = VideoReformatter()
@@ -154,4 +155,5 @@ def decode_image(encoded: bytes) -> np.ndarray:
 
 
 if __name__ == "__main__":
+    framing.limit_memory(MAX_MEMORY_BYTES)
     framing.serve(handle_request, (pa.ArrowException, OSError))
