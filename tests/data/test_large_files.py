@@ -18,7 +18,7 @@ from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames
 from PIL import Image
 
-from embodied_rm.data import subprocess_worker
+from embodied_rm.data import free_memory, subprocess_worker
 from embodied_rm.data.convert_dataset import convert_dataset
 from embodied_rm.data.degenerate_views import thin_pixels
 from embodied_rm.data.lerobot import parquet
@@ -28,7 +28,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.recordings import table
 from embodied_rm.data.video.decoder import VideoDecoder
-from embodied_rm.data.video.files import write_video
+from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import MAX_MESSAGE_CHARS, DataError
 from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -215,7 +215,7 @@ def test_a_video_that_does_not_fit_into_memory_is_left_out(tmp_path: Path, monke
 
 def test_free_memory_is_at_most_that_of_the_machine() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
-    assert 0 < subprocess_worker.free_memory_bytes() <= total
+    assert 0 < free_memory.free_memory_bytes() <= total
 
 
 @pytest.mark.parametrize(
@@ -227,3 +227,38 @@ def test_a_message_does_not_show_all_of_a_long_value(tmp_path: Path, text: str) 
     with pytest.raises(DataError, match=r"success\.json: success is .* true or false was expected") as failure:
         open_dataset(root)
     assert len(str(failure.value)) < MAX_MESSAGE_CHARS + 10
+
+
+@pytest.mark.parametrize(("limit", "free"), [("3000000\n", 1_500_000), ("max\n", None)])
+def test_a_container_has_less_memory_than_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int | None
+) -> None:
+    contents = {"max": limit, "current": "2000000\n", "stat": "anon 5\ninactive_file 500000\n"}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    limit_file, used_file, statistics_file = (str(tmp_path / name) for name in contents)
+    files = free_memory.Cgroup(limit_file, used_file, statistics_file, "inactive_file")
+    monkeypatch.setattr(free_memory, "CGROUPS", (files, files))
+    if free is None:
+        assert free_memory.free_memory_bytes() > 1 << 24
+    else:
+        assert free_memory.free_memory_bytes() == free
+
+
+def test_a_video_beyond_the_limit_of_the_process_is_left_out(tmp_path: Path) -> None:
+    """As below `ulimit -v`: the array does not fit, though the machine has the memory."""
+    root = tmp_path / "recording"
+    root.mkdir()
+    with VideoWriter(root / "front.mp4", 10, (512, 512)) as writer:
+        for _ in range(4):
+            writer.add(np.zeros((100, 512, 512, 3), np.uint8))
+    (root / "task_instruction.json").write_text('["lift it"]')
+    source = open_dataset(root)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), hard))
+    try:
+        with pytest.raises(DataError, match=r"front\.mp4: 400x512x512x3 numbers at once, 300 MiB, do not fit"):
+            source.episode(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -33,7 +33,11 @@ class ParquetMeter(SubprocessWorker):
         Raises:
             DataError: The rows, None: all, cannot be read, or need more memory than `max_bytes`.
         """
-        fields = {"columns": columns, "rows": None if rows is None else sorted(rows), "max_bytes": max_bytes}
+        fields: dict[str, Any] = {
+            "columns": columns,
+            "rows": None if rows is None else sorted(rows),
+            "max_bytes": max_bytes,
+        }
         _, found = self.request(path, "measure", **fields)
         if found["num_bytes"] > max_bytes:
             raise DataError(f"{path}: its rows need more than {max_bytes >> 20} MiB")
