@@ -161,7 +161,7 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
 
 
 def _allocate(shape: list[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Allocate an array; `_ReplyTooLargeError` if it needs most of the free memory, as all frames of a long video do."""
+    """Allocate an array; `_ReplyTooLargeError` if it needs most of the free memory, as a long video does."""
     num_bytes, free_bytes = math.prod(shape) * dtype.itemsize, free_memory_bytes()
     with contextlib.suppress(MemoryError):  # a limit of the process (`ulimit -v`) may be lower
         if num_bytes <= MAX_MEMORY_SHARE * free_bytes:
