@@ -20,8 +20,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.data.free_memory import free_memory_bytes
 from embodied_rm.errors import DataError
+from embodied_rm.free_memory import free_memory_bytes
 
 REPLY_TIMEOUT_S = 120.0  # time without output after which a child counts as hung
 PIPE_BYTES = 1 << 20  # pipe capacity, where the system allows it: with 64 KB the processes wait for each other

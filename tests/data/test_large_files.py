@@ -18,7 +18,8 @@ from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames
 from PIL import Image
 
-from embodied_rm.data import free_memory, subprocess_worker
+from embodied_rm import free_memory
+from embodied_rm.data import subprocess_worker
 from embodied_rm.data.convert_dataset import convert_dataset
 from embodied_rm.data.degenerate_views import thin_pixels
 from embodied_rm.data.lerobot import parquet
