@@ -38,8 +38,9 @@ def _read_image(path: Path, views: Sequence[str] | None) -> np.ndarray:
     if views is not None and path.stem not in views:
         message = unknown_name_message(path.stem, views, "view")
         raise DataError(f"{path}: {message}; a goal image is named after its view")
+    encoded = io.BytesIO(read_image_file(path))
     try:
-        return np.asarray(Image.open(io.BytesIO(read_image_file(path)), formats=FORMATS).convert("RGB"))
+        return np.asarray(Image.open(encoded, formats=FORMATS).convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as different formats raise
         reason = "unknown format" if isinstance(error, UnidentifiedImageError) else error
         raise DataError(f"{path}: not an image that can be read ({reason})") from None

@@ -10,6 +10,7 @@ Hugging Face writes. Depth maps are rejected.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -137,7 +138,7 @@ def read_encoded(cell: Any, root: Path) -> bytes:
     if not isinstance(path, str):
         raise framing.InvalidFileError(f"it holds {type(path).__name__}, neither an image nor the path of one")
     file = root / path
-    if not file.resolve().is_relative_to(root.resolve()):
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):  # `resolve` fails on circular links
         raise framing.InvalidFileError(f"{path!r} leads out of the dataset's folder")
     if not file.is_file():
         raise framing.InvalidFileError(f"the file {path!r} does not exist in the dataset")
