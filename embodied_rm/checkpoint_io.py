@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import CheckpointError
+from embodied_rm.free_memory import free_memory_bytes
+from embodied_rm.text_file import MAX_TEXT_BYTES
 
 MANIFEST_NAME = "manifest.json"
 CARD_FILE = "README.md"  # the model card, beside the manifest
@@ -112,7 +114,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         CheckpointError: The manifest is missing, not valid, or altered.
     """
     path = Path(folder) / MANIFEST_NAME
-    content = read_bytes(path)
+    content = read_bytes(path, MAX_TEXT_BYTES)
     manifest = parse_json_object(content, path)
     if not {"architecture", "manifest_sha256"} <= set(manifest):
         raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
@@ -262,15 +264,18 @@ def _sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical_json(value)).hexdigest()
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file; `CheckpointError` if it cannot be read."""
+def read_bytes(path: Path, max_bytes: int | None = None) -> bytes:
+    """Read a file; `CheckpointError` if it cannot be read, or has more than `max_bytes` (None: the free memory)."""
     check_regular_file(path)
     try:
+        if path.stat().st_size > (free_memory_bytes() if max_bytes is None else max_bytes):
+            raise MemoryError
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     except MemoryError:
-        raise CheckpointError(f"{path}: larger than the free memory") from None
+        limit = "the free memory" if max_bytes is None else f"{max_bytes >> 20} MiB"
+        raise CheckpointError(f"{path}: larger than {limit}") from None
 
 
 def check_regular_file(path: Path) -> None:

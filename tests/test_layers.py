@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/embodied_sim/**/*.py")])
 
-BASIC = {"atomic_file", "errors", "text_file", "threads", "types"}
+BASIC = {"atomic_file", "errors", "free_memory", "text_file", "threads", "types"}
 """Modules that every package of embodied_rm may import."""
 APPLICATION = {"cli", "experiments", "tabletop"}
 """The packages that join the libraries to the simulator; the only ones that import embodied_sim."""
@@ -24,6 +24,7 @@ ARROWS = {
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
+    "free_memory": set(),
     "text_file": {"errors"},
     "threads": set(),
     "run_folder": {"atomic_file", "errors", "run_lock", "text_file"},

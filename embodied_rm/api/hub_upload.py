@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import CARD_FILE, read_manifest
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, DataError
 from embodied_rm.hub_checkpoint import HUB_PREFIX, HubCheckpoint, parse_hub_checkpoint, push_checkpoint
 from embodied_rm.models.reward_model import InputSpec
 from embodied_rm.report.checkpoint_card import complete_card
+from embodied_rm.text_file import read_text
 
 
 def push_folder(
@@ -51,6 +52,6 @@ def read_card(folder: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path)
+    except (OSError, DataError) as error:
         raise CheckpointError(f"{path}: cannot be read as text ({error})") from None

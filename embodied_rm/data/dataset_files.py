@@ -1,6 +1,7 @@
 """Files of a dataset: local and complete when they are read, inside its folder when they are written."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def check_file(path: Path, kind: str) -> None:
 
 def is_inside(folder: Path, path: Path) -> bool:
     """Whether a path lies in the folder after its links are resolved."""
-    return path.resolve().is_relative_to(folder.resolve())
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))  # `resolve` fails on circular links
 
 
 def read_json(path: Path, description: str, expected_type: type) -> Any:
@@ -87,4 +88,4 @@ def remove_inside(root: Path, path: Path) -> None:
 def _resolve_inside(root: Path, path: Path) -> Path:
     if not is_inside(root, path):
         raise DataError(f"{path}: leads out of the dataset's folder {root}, so nothing is written there")
-    return path.resolve()
+    return Path(os.path.realpath(path))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from embodied_rm.data.dataset_files import read_json
+from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
 from embodied_rm.data.source import stride_indices
 from embodied_rm.errors import DataError
 from embodied_rm.types import BoolArray, Episode, RewardOutput
 
 SCORES_FILE, CONFIG_FILE = "progress.parquet", "config.json"
+MAX_SCORES_BYTES = 1 << 33  # of the scores of 100 million frames
 SCORE_COLUMNS = {"value": "progress_dense", "success": "success", "valid": "valid"}
 
 
@@ -32,11 +33,11 @@ class ScoreTable:
     def read(cls, run_folder: Path) -> ScoreTable:
         """Read the predictions in a run folder."""
         path = run_folder / SCORES_FILE
-        try:
-            table = pq.read_table(path, columns=["episode_index", "frame_index", *SCORE_COLUMNS.values()])
-            frame_stride = int(json.loads((run_folder / CONFIG_FILE).read_text())["config"]["frame_stride"])
-        except (OSError, pa.ArrowInvalid, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: not written by embodied-rm score ({error})") from None
+        table = read_scores(path, ["episode_index", "frame_index", *SCORE_COLUMNS.values()])
+        config = read_json(run_folder / CONFIG_FILE, "JSON", dict).get("config")
+        frame_stride = config.get("frame_stride") if isinstance(config, dict) else None
+        if type(frame_stride) is not int or frame_stride < 1:
+            raise DataError(f"{run_folder / CONFIG_FILE}: not written by embodied-rm score, it has no frame_stride")
         column = table["episode_index"]
         tables = {index: table.filter(pc.equal(column, index)) for index in pc.unique(column).to_pylist()}
         return cls(path=path, tables=tables, frame_stride=frame_stride)
@@ -61,6 +62,22 @@ class ScoreTable:
         mask = np.zeros(length, bool)
         mask[stride_indices(length, self.frame_stride)] = True
         return mask
+
+
+def read_scores(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a table of `embodied-rm score`; `DataError` if it has not all, or other values than numbers."""
+    stored = read_footer(path).schema.to_arrow_schema()
+    for name in columns:
+        if stored.names.count(name) != 1 or not _holds_numbers(stored.field(name).type):
+            raise DataError(f"{path}: not written by embodied-rm score, it has no numbers in a column {name}")
+    table = read_parquet(path, list(columns), max_bytes=MAX_SCORES_BYTES)
+    if any(column.null_count for column in table.columns):
+        raise DataError(f"{path}: not written by embodied-rm score, it has empty cells")
+    return table
+
+
+def _holds_numbers(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_boolean(arrow_type)
 
 
 def to_reward_output(value: np.ndarray, success: np.ndarray, valid: np.ndarray) -> RewardOutput:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import DataError
+from embodied_rm.free_memory import free_memory_bytes
 
 REPLY_TIMEOUT_S = 120.0  # time without output after which a child counts as hung
 PIPE_BYTES = 1 << 20  # pipe capacity, where the system allows it: with 64 KB the processes wait for each other
@@ -148,8 +149,7 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
         if chunk_type == b"H" and expect_array and array is None:
             header = json.loads(_read_bytes(fd, length))
             assert header["dtype"] in ALLOWED_DTYPES
-            _check_memory(header["shape"], np.dtype(header["dtype"]).itemsize)
-            array = np.empty(header["shape"], header["dtype"])
+            array = _allocate(header["shape"], np.dtype(header["dtype"]))
             buffer = array.reshape(-1).view(np.uint8).data
         elif chunk_type == b"F" and buffer is not None and filled + length <= len(buffer):
             _read_into(fd, buffer[filled : filled + length])
@@ -160,21 +160,14 @@ def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
             raise EOFError("not an answer")
 
 
-def _check_memory(shape: list[int], item_bytes: int) -> None:
-    """Raise `_ReplyTooLargeError` for an array that needs most of the free memory, as all frames of a long video do."""
-    num_bytes, free_bytes = math.prod(shape) * item_bytes, free_memory_bytes()
-    if num_bytes > MAX_MEMORY_SHARE * free_bytes:
-        needed = f"{'x'.join(map(str, shape))} numbers at once, {num_bytes >> 20} MiB"
-        raise _ReplyTooLargeError(f"{needed}, do not fit into the free memory, {free_bytes >> 20} MiB")
-
-
-def free_memory_bytes() -> int:
-    """Return the memory that is free, or that the system can free; all memory where it does not tell."""
-    with contextlib.suppress(FileNotFoundError), Path("/proc/meminfo").open(encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _allocate(shape: list[int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Allocate an array; `_ReplyTooLargeError` if it needs most of the free memory, as a long video does."""
+    num_bytes, free_bytes = math.prod(shape) * dtype.itemsize, free_memory_bytes()
+    with contextlib.suppress(MemoryError):  # a limit of the process (`ulimit -v`) may be lower
+        if num_bytes <= MAX_MEMORY_SHARE * free_bytes:
+            return np.empty(shape, dtype)
+    needed = f"{'x'.join(map(str, shape))} numbers at once, {num_bytes >> 20} MiB"
+    raise _ReplyTooLargeError(f"{needed}, do not fit into the free memory, {free_bytes >> 20} MiB")
 
 
 def _read_bytes(fd: int, length: int) -> bytes:

@@ -1,6 +1,5 @@
 """`embodied-rm compare`: compare reward rules on paired refinements of the same cloned policies."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -185,7 +184,7 @@ def measure_cell(
 def read_cell(folder: Path, refine_config: RefineCommand) -> CellResult:
     """Read the cell of a finished refinement; without a reward model there are no predictions."""
     rows, uses_model = read_rows(folder / PROGRESS_FILE), not refine_config.reward.uses_simulator_only
-    metrics = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
+    metrics = next(iter(RunFolder(folder).read_json("metrics.json")["tasks"].values()))
     knows_hovers = uses_model or find_rule(refine_config.reward.rule).progress_source == "simulator"
     return CellResult(
         task=make_task(refine_config.task).name,

@@ -1,5 +1,6 @@
 """Goal images from files, each named after its view (front.png)."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,11 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from embodied_rm.errors import DataError, unknown_name_message
+from embodied_rm.text_file import read_limited
 from embodied_rm.types import Views
+
+MAX_IMAGE_BYTES = 1 << 28  # of an image of 8K that is not compressed
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # others of Pillow start programs, or are no photographs
 
 
 def read_goal_images(paths: Sequence[Path], views: Sequence[str] | None = None) -> Views:
@@ -33,7 +38,17 @@ def _read_image(path: Path, views: Sequence[str] | None) -> np.ndarray:
     if views is not None and path.stem not in views:
         message = unknown_name_message(path.stem, views, "view")
         raise DataError(f"{path}: {message}; a goal image is named after its view")
+    encoded = io.BytesIO(read_image_file(path))
     try:
-        return np.asarray(Image.open(path).convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
-        raise DataError(f"{path}: not an image that can be read ({error})") from None
+        return np.asarray(Image.open(encoded, formats=FORMATS).convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as different formats raise
+        reason = "unknown format" if isinstance(error, UnidentifiedImageError) else error
+        raise DataError(f"{path}: not an image that can be read ({reason})") from None
+
+
+def read_image_file(path: Path) -> bytes:
+    """Return the content of an image file; `DataError` if it cannot be read, or is too large for one."""
+    try:
+        return read_limited(path, MAX_IMAGE_BYTES, "images")
+    except OSError as error:
+        raise DataError(f"{path}: not an image that can be read ({error.strerror})") from None

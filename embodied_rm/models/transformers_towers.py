@@ -23,6 +23,7 @@ from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretraine
 from embodied_rm.models.model_folder import check_model_folder, check_number_of_parts
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
+from embodied_rm.text_file import read_text
 
 
 class Architecture(NamedTuple):
@@ -119,7 +120,7 @@ def pixel_statistics(folder: Path, model_type: str) -> tuple[tuple[float, ...], 
     if not path.exists():
         return mean, std
     with checkpoint_errors(f"{path}: cannot be read"):
-        stored = json.loads(path.read_text())
+        stored = json.loads(read_text(path))
         return tuple(map(float, stored.get("image_mean", mean))), tuple(map(float, stored.get("image_std", std)))
 
 

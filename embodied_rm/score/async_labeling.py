@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.lerobot.parquet import read_parquet
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.score_table import MAX_SCORES_BYTES
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.models.scoring import episode_views, score_video
@@ -133,6 +134,6 @@ class AsyncLabeler:
         if not datasets:
             return 0, 0, 0, []
         num_episodes = sum(map(len, datasets))
-        table = pq.read_table(self._run.path / TABLE_FILE)
+        table = read_parquet(self._run.path / TABLE_FILE, max_bytes=MAX_SCORES_BYTES)
         num_frames = sum(meta.length for dataset in datasets for meta in dataset.meta)
         return len(datasets), num_episodes, num_frames, [table.filter(pc.less(table["episode_index"], num_episodes))]

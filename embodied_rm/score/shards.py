@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.score.write_scores import prediction_from_table
 from embodied_rm.types import RewardOutput
@@ -82,14 +83,14 @@ def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata)
 def read_shard_metadata(path: Path) -> ShardMetadata:
     """Read the metadata of a shard without its scores."""
     try:
-        return ShardMetadata.from_json(pq.read_schema(path).metadata[METADATA_KEY])
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        return ShardMetadata.from_json((read_footer(path).metadata or {})[METADATA_KEY])
+    except (DataError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: not a shard of scores ({error}); delete it to score it again") from None
 
 
 def read_episode_tables(path: Path, lengths: Sequence[int | None]) -> Iterator[pa.Table | None]:
     """Iterate over the tables of a shard's episodes. None: left out."""
-    table, start = pq.read_table(path).replace_schema_metadata(), 0
+    table, start = read_parquet(path).replace_schema_metadata(), 0
     for length in lengths:
         yield None if length is None else table.slice(start, length)
         start += length or 0

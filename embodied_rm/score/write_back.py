@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import atomic_file
+from embodied_rm.data.lerobot.parquet import read_footer
+from embodied_rm.data.score_table import read_scores
 from embodied_rm.errors import UserError
 from embodied_rm.metrics.advantages import progress_advantage
 from embodied_rm.score.write_scores import TABLE_FILE
@@ -26,6 +28,8 @@ have other keys and another folder; no release up to 0.6.1 reads it.
 INDEX_COLUMNS = ("index", "episode_index", "frame_index")
 RABC_COLUMNS = (*INDEX_COLUMNS, "progress_sparse", "progress_dense")
 """LeRobot recognizes the file by these columns alone."""
+SCORE_COLUMNS = (*RABC_COLUMNS, "valid", "success", "uncertainty")
+"""Columns of a score table that are written back."""
 ADVANTAGE_HORIZON_FRAMES = 50  # as many as RA-BC weights compare
 METADATA_PREFIX = "lerobot.reward_scoring."
 WRITER_KEY = b"embodied_rm_version"
@@ -65,7 +69,7 @@ def check_writable(dataset: Path) -> None:
         raise UserError(f"write_back=true needs a LeRobot dataset on this machine, {dataset} is none")
     for name in (RABC_FILE, SIGNALS_FILE):
         path = dataset / name
-        if path.exists() and WRITER_KEY not in (pq.read_schema(path).metadata or {}):
+        if path.exists() and WRITER_KEY not in (read_footer(path).metadata or {}):
             raise UserError(f"{path} was not written by embodied-rm: move it away, or leave out write_back=true")
 
 
@@ -84,7 +88,7 @@ def write_back(run_folder: Path, dataset: Path, model: Mapping[str, str]) -> lis
         UserError: The dataset is not LeRobot's, or has such files of another program.
     """
     check_writable(dataset)
-    scores = pq.read_table(run_folder / TABLE_FILE).sort_by("index")
+    scores = read_scores(run_folder / TABLE_FILE, SCORE_COLUMNS).sort_by("index")
     progress = pc.if_else(scores["valid"], scores["progress_dense"], np.float32("nan"))
     scores = scores.drop_columns(["progress_sparse", "progress_dense"])
     scores = scores.append_column("progress_sparse", progress).append_column("progress_dense", progress)

@@ -1,6 +1,5 @@
 """Policies as functions of observations, for recording their episodes."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from embodied_rm.data.record import PolicyFn
 from embodied_rm.errors import UserError
 from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
+from embodied_rm.run_folder import RunFolder
 from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv
 
@@ -44,7 +44,7 @@ def scripted_policy(policy: ScriptedPolicy) -> PolicyFn:
 def policy_task(folder: Path | str) -> str:
     """Return the task of a run of `clone` or `refine`. Raises `UserError` if `folder` is no such run."""
     config_path = Path(folder) / CONFIG_FILE
-    run_config = json.loads(config_path.read_text())["config"] if config_path.is_file() else {}
+    run_config = RunFolder(Path(folder)).read_json(CONFIG_FILE).get("config", {}) if config_path.is_file() else {}
     if "task" not in run_config or not (Path(folder) / POLICY_DIR / MANIFEST_NAME).is_file():
         raise UserError(
             f"{folder} is no run folder of embodied-rm clone, offline or refine, with its {CONFIG_FILE} and its "

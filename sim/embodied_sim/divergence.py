@@ -18,6 +18,7 @@ from embodied_sim.scene import build_scene
 from embodied_sim.sim_errors import SimError, lookup
 from embodied_sim.task import Task
 
+MAX_DUMP_BYTES = 1 << 24  # one has 10 kB
 DIVERGENCE_FORMAT = "embodied_rm divergence 1"
 
 
@@ -86,6 +87,8 @@ def write_divergence(
 def read_divergence(path: Path) -> Divergence:
     """Read a file of `write_divergence`. Raises `SimError`, which names the file, for any other content."""
     try:
+        if not path.is_file() or path.stat().st_size > MAX_DUMP_BYTES:  # a pipe has no end, a sparse file no blocks
+            raise SimError(f"{path}: not a divergence dump of the simulator")
         content = json.loads(path.read_text())
         if content.pop("format") != DIVERGENCE_FORMAT:
             raise SimError(f"{path}: not a divergence dump of this version")
@@ -96,7 +99,7 @@ def read_divergence(path: Path) -> Divergence:
         return divergence
     except OSError as error:
         raise SimError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise SimError(f"{path}: not a divergence dump of the simulator") from None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames
 from PIL import Image
 
+from embodied_rm import free_memory
 from embodied_rm.data import subprocess_worker
 from embodied_rm.data.convert_dataset import convert_dataset
 from embodied_rm.data.degenerate_views import thin_pixels
@@ -26,7 +29,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.recordings import table
 from embodied_rm.data.video.decoder import VideoDecoder
-from embodied_rm.data.video.files import write_video
+from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import MAX_MESSAGE_CHARS, DataError
 from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -109,14 +112,41 @@ def test_a_text_that_is_stored_once_for_many_rows_is_refused(tmp_path: Path) -> 
     pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
     assert path.stat().st_size < 1 << 17
     for name in ("text", "list", "rows"):
-        with pytest.raises(DataError, match=r"texts\.parquet: its rows need 30\d\d MiB, 1024 are possible"):
+        with pytest.raises(DataError, match=r"texts\.parquet: its rows need more than 1024 MiB"):
             read_parquet(path, [name])
-        with pytest.raises(DataError, match=r"texts\.parquet: its rows need 30\d\d MiB, 128 are possible"):
+        with pytest.raises(DataError, match=r"texts\.parquet: its rows need more than 128 MiB"):
             read_records(path, [name])
-        with pytest.raises(DataError, match=r"texts\.parquet: its rows need 12[89] MiB, 128 are possible"):
+        with pytest.raises(DataError, match=r"texts\.parquet: its rows need more than 128 MiB"):
             read_cells(path, name, range(count))
         assert len(read_cells(path, name, [0, count - 1])) == 2
     assert len(read_records(path, ["index"])) == count
+
+
+READ_IN_LITTLE_MEMORY = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from embodied_rm.data.lerobot.parquet import read_records
+from embodied_rm.errors import DataError
+try:
+    read_records(Path(sys.argv[1]), ["text"])
+except DataError as error:
+    print(error)
+print(pa.default_memory_pool().max_memory() >> 20)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BYTE_ARRAY"])
+def test_texts_that_are_too_large_are_not_decoded_in_this_process(tmp_path: Path, encoding: str) -> None:
+    """A page of one text, and one that stores the end of each text where it differs from the former: 150 MiB."""
+    path = tmp_path / "texts.parquet"
+    texts = ["x" * (150 << 20)] if encoding == "PLAIN" else ["x" * (1 << 20) + chr(97 + i % 26) for i in range(150)]
+    options = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+    pq.write_table(pa.table({"text": texts}), path, compression="zstd", column_encoding=encoding, **options)
+    assert path.stat().st_size < 1 << 15
+    command = [sys.executable, "-c", READ_IN_LITTLE_MEMORY, path]
+    message, peak_mb = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert message.startswith(f"{path}: ") and int(peak_mb) == 0
 
 
 def test_an_invalid_footer_does_not_end_the_process(tmp_path: Path) -> None:
@@ -144,7 +174,7 @@ def test_a_name_of_a_column_that_is_not_utf8_is_an_error_of_its_file(tmp_path: P
 def test_records_need_less_memory_than_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MAX_RECORD_BYTES", 1 << 20)
     pq.write_table(pa.table({"task_index": np.zeros(1 << 18, np.int64)}), tmp_path / "tasks.parquet")
-    with pytest.raises(DataError, match="need 2 MiB, 1 are possible"):
+    with pytest.raises(DataError, match="need more than 1 MiB"):
         read_records(tmp_path / "tasks.parquet")
     assert read_parquet(tmp_path / "tasks.parquet").num_rows == 1 << 18
 
@@ -159,6 +189,8 @@ def test_an_image_that_is_stored_once_for_many_rows_is_decoded_once_per_row(tmp_
     with ImageReader() as reader:
         reader.image_size(tmp_path, path, "image", [0])
         assert reader._process is not None
+        limit, _ = resource.prlimit(reader._process.pid, resource.RLIMIT_AS)
+        assert 0 < limit < 4 << 30, "a page of gigabytes is an error"
         resource.prlimit(reader._process.pid, resource.RLIMIT_AS, (2 << 30, 2 << 30))
         assert reader.read(tmp_path, path, "image", np.array([1, 63]), None).shape == (2, 48, 64, 3)
 
@@ -184,7 +216,7 @@ def test_a_video_that_does_not_fit_into_memory_is_left_out(tmp_path: Path, monke
 
 def test_free_memory_is_at_most_that_of_the_machine() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
-    assert 0 < subprocess_worker.free_memory_bytes() <= total
+    assert 0 < free_memory.free_memory_bytes() <= total
 
 
 @pytest.mark.parametrize(
@@ -196,3 +228,38 @@ def test_a_message_does_not_show_all_of_a_long_value(tmp_path: Path, text: str) 
     with pytest.raises(DataError, match=r"success\.json: success is .* true or false was expected") as failure:
         open_dataset(root)
     assert len(str(failure.value)) < MAX_MESSAGE_CHARS + 10
+
+
+@pytest.mark.parametrize(("limit", "free"), [("3000000\n", 1_500_000), ("max\n", None)])
+def test_a_container_has_less_memory_than_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int | None
+) -> None:
+    contents = {"max": limit, "current": "2000000\n", "stat": "anon 5\ninactive_file 500000\n"}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    limit_file, used_file, statistics_file = (str(tmp_path / name) for name in contents)
+    files = free_memory.Cgroup(limit_file, used_file, statistics_file, "inactive_file")
+    monkeypatch.setattr(free_memory, "CGROUPS", (files, files))
+    if free is None:
+        assert free_memory.free_memory_bytes() > 1 << 24
+    else:
+        assert free_memory.free_memory_bytes() == free
+
+
+def test_a_video_beyond_the_limit_of_the_process_is_left_out(tmp_path: Path) -> None:
+    """As below `ulimit -v`: the array does not fit, though the machine has the memory."""
+    root = tmp_path / "recording"
+    root.mkdir()
+    with VideoWriter(root / "front.mp4", 10, (512, 512)) as writer:
+        for _ in range(4):
+            writer.add(np.zeros((100, 512, 512, 3), np.uint8))
+    (root / "task_instruction.json").write_text('["lift it"]')
+    source = open_dataset(root)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), hard))
+    try:
+        with pytest.raises(DataError, match=r"front\.mp4: 400x512x512x3 numbers at once, 300 MiB, do not fit"):
+            source.episode(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -10,14 +10,41 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embodied_rm.data.dataset_files import check_file
+from embodied_rm.data.subprocess_worker import SubprocessWorker
 from embodied_rm.errors import DataError
 
 ROWS_PER_BATCH = 1024
 MAX_TABLE_BYTES = 1 << 30  # of the columns that are read of one file: a file of 1 MB can state 100 million rows
 MAX_RECORD_BYTES = 1 << 27  # of columns that become objects of Python, which take about ten times the memory
-BYTES_PER_VALUE = 8  # the largest number
 PARQUET_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last one: names of columns
-TEXT_TYPE = "BYTE_ARRAY"  # physical type of texts, of which a file may store one for all rows
+
+
+class ParquetMeter(SubprocessWorker):
+    """Decodes columns in a child process of limited memory, before they are read here."""
+
+    script = Path(__file__).parents[1] / "workers" / "measure_parquet.py"
+    description = "parquet reader"
+
+    def measure(
+        self, path: Path, columns: list[str] | None, max_bytes: int, rows: Collection[int] | None = None
+    ) -> list[str]:
+        """Return the full names of texts in columns, None: all.
+
+        Raises:
+            DataError: The rows, None: all, cannot be read, or need more memory than `max_bytes`.
+        """
+        fields: dict[str, Any] = {
+            "columns": columns,
+            "rows": None if rows is None else sorted(rows),
+            "max_bytes": max_bytes,
+        }
+        _, found = self.request(path, "measure", **fields)
+        if found["num_bytes"] > max_bytes:
+            raise DataError(f"{path}: its rows need more than {max_bytes >> 20} MiB")
+        return list(found["texts"])
+
+
+METER = ParquetMeter()
 
 
 def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int | None = None) -> pa.Table:
@@ -26,16 +53,9 @@ def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int
     Raises:
         DataError: They cannot be read, or need more memory than `max_bytes` (None: `MAX_TABLE_BYTES`).
     """
-    max_bytes = MAX_TABLE_BYTES if max_bytes is None else max_bytes
-    footer = read_footer(path)
-    texts = text_columns(footer, columns)
+    read_footer(path)
+    METER.measure(path, columns, MAX_TABLE_BYTES if max_bytes is None else max_bytes)
     try:
-        num_bytes = stated_bytes(path, columns)
-        if texts and num_bytes <= max_bytes:
-            with pq.ParquetFile(path, read_dictionary=texts) as file:
-                encoded = file.read(columns=texts)
-            num_bytes += sum(decoded_bytes(part) for column in encoded.columns for part in column.chunks)
-        check_bytes(path, num_bytes, max_bytes)
         return pq.read_table(path, columns=columns, partitioning=None)
     except PARQUET_ERRORS as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
@@ -44,56 +64,6 @@ def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int
 def read_records(path: Path, columns: list[str] | None = None) -> list[tuple[dict[str, Any], str | None]]:
     """Read the rows of a short parquet file, see `to_records`; `DataError` as `read_parquet`."""
     return to_records(read_parquet(path, columns, max_bytes=MAX_RECORD_BYTES))
-
-
-def stated_bytes(path: Path, columns: list[str] | None) -> int:
-    """Return the memory that columns, None: all, need by the footer, where a file does not store equal texts once."""
-    footer, num_bytes = scan_columns(path, columns), 0
-    for index, column in enumerate(map(footer.schema.column, range(len(footer.schema)))):
-        for group in map(footer.row_group, range(footer.num_row_groups)) if is_selected(column.path, columns) else ():
-            chunk, value_bytes = group.column(index), max(BYTES_PER_VALUE, column.length)
-            num_bytes += max(chunk.num_values * value_bytes, chunk.total_uncompressed_size)
-    return num_bytes
-
-
-def scan_columns(path: Path, columns: list[str] | None) -> pq.FileMetaData:
-    """Read columns page by page, keep nothing, and return the footer.
-
-    Without this, `row_group(0).column(0)` of an invalid footer ends the process: pyarrow does not catch its exception.
-    So only columns that are scanned may be asked for.
-    """
-    with pq.ParquetFile(path) as file:
-        file.scan_contents(columns)
-        return file.metadata
-
-
-def text_columns(footer: pq.FileMetaData, columns: Collection[str] | None) -> list[str]:
-    """Return the texts in columns, None: in all, by their full names."""
-    stored = map(footer.schema.column, range(len(footer.schema)))
-    return [column.path for column in stored if column.physical_type == TEXT_TYPE and is_selected(column.path, columns)]
-
-
-def check_bytes(path: Path, num_bytes: int, max_bytes: int) -> None:
-    """Raise `DataError` for rows of a file that need more memory than `max_bytes`."""
-    if num_bytes > max_bytes:
-        raise DataError(f"{path}: its rows need {num_bytes >> 20} MiB, {max_bytes >> 20} are possible")
-
-
-def is_selected(name: str, columns: Collection[str] | None) -> bool:
-    """Whether the full name of a column, which may be part of another one, is among columns, None: all."""
-    return columns is None or any(name == column or name.startswith(f"{column}.") for column in columns)
-
-
-def decoded_bytes(array: pa.Array) -> int:
-    """Return the memory that the values of an array need after each text that it stores once is repeated."""
-    if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary).take(array.indices)
-        return int(pc.sum(lengths.cast(pa.int64()), min_count=0).as_py())
-    if pa.types.is_struct(array.type):
-        return sum(map(decoded_bytes, array.flatten()))
-    if is_list_type(array.type) or pa.types.is_map(array.type):
-        return decoded_bytes(array.flatten())
-    return int(array.nbytes)
 
 
 def to_records(table: pa.Table) -> list[tuple[dict[str, Any], str | None]]:
@@ -120,18 +90,15 @@ def _to_record(table: pa.Table, row: int) -> tuple[dict[str, Any], str | None]:
 
 def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]:
     """Read some rows of a column, batch by batch, so that the whole column never has to fit into memory."""
+    read_footer(path)
+    texts = METER.measure(path, [column], MAX_RECORD_BYTES, rows)
     cells: dict[int, Any] = {}
-    start, num_bytes = 0, 0
-    texts = text_columns(read_footer(path), [column])
+    start = 0
     try:
-        check_bytes(path, stated_bytes(path, [column]), MAX_TABLE_BYTES)
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=[column]):
                 values = batch.column(0)
-                for row in sorted(row for row in rows if start <= row < start + len(values)):
-                    num_bytes += decoded_bytes(values.slice(row - start, 1))
-                    check_bytes(path, num_bytes, MAX_RECORD_BYTES)
-                    cells[row] = values[row - start].as_py()
+                cells |= {row: values[row - start].as_py() for row in rows if start <= row < start + len(values)}
                 start += len(values)
     except PARQUET_ERRORS as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
@@ -165,7 +132,8 @@ def unwrap_singleton(value: Any) -> Any:
 
 def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> bytes:
     """Transform every row group and return the content of the new file; row groups, types and compression are kept."""
-    footer, buffer = scan_columns(path, None), io.BytesIO()
+    footer, buffer = read_footer(path), io.BytesIO()
+    METER.measure(path, None, MAX_TABLE_BYTES)  # without it, pyarrow ends the process on a chunk of an invalid footer
     compression = footer.row_group(0).column(0).compression if footer.num_row_groups else "snappy"
     with (
         pq.ParquetFile(path) as file,
@@ -181,7 +149,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
     check_file(path, "parquet")
     try:
         footer = pq.read_metadata(path)
-        _ = footer.schema.to_arrow_schema().names, text_columns(footer, None)
+        _ = footer.schema.to_arrow_schema().names, [footer.schema.column(i).path for i in range(len(footer.schema))]
     except PARQUET_ERRORS as error:
         raise DataError(f"{path}: cut short or not parquet ({_first_line(error)})") from None
     return footer

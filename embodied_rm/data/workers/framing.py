@@ -11,6 +11,7 @@ header, `struct ">cQ"` (type, length), and a payload.
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import struct
 import sys
@@ -64,6 +65,13 @@ def resize_rgb(reformatter: VideoReformatter, frame: VideoFrame, size: Sequence[
     height, width = size
     resized = reformatter.reformat(frame, width, height, "rgb24", interpolation=RESIZE_INTERPOLATION, threads=1)
     return resized.to_ndarray()
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Let this process take so much more memory. Then allocations fail, where the system would end other processes."""
+    used_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit, hard = used_pages * resource.getpagesize() + num_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def send_chunk(out: BinaryIO, chunk_type: bytes, payload: bytes | memoryview) -> None:

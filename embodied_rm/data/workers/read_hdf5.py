@@ -25,9 +25,16 @@ from av.video.reformatter import VideoReformatter
 MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a whole attribute; simulators store whole scenes as attributes
 MAX_ENTRY_CHARS = 1 << 12  # maximum length of an entry that is kept of a longer JSON object
 MAX_GROUP_DEPTH = 8  # maximum nesting of groups
+MAX_CHUNK_BYTES = 1 << 29  # of decompressed values: 3 MB on disk can state 4 GiB
+MAX_MEMORY_BYTES = 1 << 31  # of the arrays and chunks in memory
 
 
-FILE_CACHE = framing.FileCache(lambda path: h5py.File(path, "r", locking=False), max_open=1)
+def open_file(path: str) -> h5py.File:
+    """Open a file. A chunk is kept after it is decompressed: by default a large one is decompressed for each frame."""
+    return h5py.File(path, "r", locking=False, rdcc_nbytes=MAX_CHUNK_BYTES)
+
+
+FILE_CACHE = framing.FileCache(open_file, max_open=1)
 REFORMATTER = VideoReformatter()
 
 
@@ -115,6 +122,10 @@ def find_dataset(file: Any, name: str) -> Any:
         raise framing.InvalidFileError(f"{name} is not a dataset")
     if item.external or item.is_virtual:
         raise framing.InvalidFileError(f"{name} lies in another file")
+    chunk_bytes = math.prod(item.chunks or ()) * item.dtype.itemsize
+    if chunk_bytes > MAX_CHUNK_BYTES:
+        limit = f"{MAX_CHUNK_BYTES >> 20} are possible"
+        raise framing.InvalidFileError(f"{name} has chunks of {chunk_bytes >> 20} MiB, {limit}")
     return item
 
 
@@ -147,4 +158,5 @@ def size_fits(shape: tuple[int, ...]) -> bool:
 
 
 if __name__ == "__main__":
+    framing.limit_memory(MAX_MEMORY_BYTES)
     framing.serve(handle_request, (OSError, KeyError, RuntimeError, TypeError, IndexError))

@@ -10,6 +10,7 @@ Hugging Face writes. Depth maps are rejected.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 ROWS_PER_BATCH = 16
 READ_BYTES = 1 << 20  # size of a read of the file, so that a row group never has to fit into memory
 MAX_OPEN_FILES = 2
+MAX_MEMORY_BYTES = 1 << 31  # of a page and the images in it; the header of a page states up to 2 GiB
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # others of Pillow start programs, or are no images of cameras
 COLOR_MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
 REFORMATTER = VideoReformatter()
@@ -136,7 +138,7 @@ def read_encoded(cell: Any, root: Path) -> bytes:
     if not isinstance(path, str):
         raise framing.InvalidFileError(f"it holds {type(path).__name__}, neither an image nor the path of one")
     file = root / path
-    if not file.resolve().is_relative_to(root.resolve()):
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):  # `resolve` fails on circular links
         raise framing.InvalidFileError(f"{path!r} leads out of the dataset's folder")
     if not file.is_file():
         raise framing.InvalidFileError(f"the file {path!r} does not exist in the dataset")
@@ -154,4 +156,5 @@ def decode_image(encoded: bytes) -> np.ndarray:
 
 
 if __name__ == "__main__":
+    framing.limit_memory(MAX_MEMORY_BYTES)
     framing.serve(handle_request, (pa.ArrowException, OSError))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.errors import UserError, check_minimum, lookup
+from embodied_rm.models.goal_images import read_image_file
 from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, TEXT_QUESTIONS, Question
 
 JUDGE_TYPES = {
@@ -107,7 +108,7 @@ def judge_digest(config: JudgeConfig) -> str:
     settings = {key: str(value) for key, value in vars(config).items() if key not in located}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for path in config.goal_images:
-        digest.update(path.stem.encode() + path.read_bytes())
+        digest.update(path.stem.encode() + read_image_file(path))
     for folder in (config.folder, config.base_model):
         for path in sorted(folder.rglob("*")) if folder is not None else ():
             if path.is_file():

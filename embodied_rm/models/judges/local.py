@@ -15,6 +15,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
 from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
+from embodied_rm.text_file import read_text
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
@@ -160,7 +161,7 @@ def has_pixel_limits(folder: Path) -> bool:
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (folder / name).is_file():
             with checkpoint_errors(f"{folder / name}: not the configuration of a processor"):
-                config = json.loads((folder / name).read_text())
+                config = json.loads(read_text(folder / name))
                 config = config.get("image_processor") or config
             if "min_pixels" in config or "shortest_edge" in (config.get("size") or {}):
                 return True

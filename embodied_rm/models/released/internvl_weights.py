@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
+from embodied_rm.text_file import read_text
 
 VISION_PREFIX, LANGUAGE_PREFIX = "model.vision_tower.encoder.layer", "model.language_model.layers"
 VISION_LAYER_PATTERN, LANGUAGE_LAYER_PATTERN = r"vision_model\.encoder\.layers\.", r"language_model\.model\.layers\."
@@ -89,7 +90,7 @@ def _rename_weight(name: str) -> str:
 def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
     """Load the model of a folder in the released layout; `CheckpointError` if it cannot be loaded."""
     with checkpoint_errors(f"{folder}: not an InternVL 2 as released"):
-        released_config = json.loads((folder / "config.json").read_text())
+        released_config = json.loads(read_text(folder / "config.json"))
         config = convert_config(released_config, image_token_id)
         config._attn_implementation = attn_implementation
         llm_config, tensors = released_config["llm_config"], read_weights(sorted(folder.glob("*.safetensors")))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights, with_nearest
+from embodied_rm.text_file import read_text
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
@@ -65,7 +66,7 @@ def make_adapter(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sourc
 
 def _read_config(path: Path) -> dict[str, Any]:
     with checkpoint_errors(f"{path}: not the configuration of an adapter"):
-        config = json.loads(path.read_text())
+        config = json.loads(read_text(path))
     check_config(config, path)
     return config
 

@@ -21,6 +21,7 @@ from embodied_rm.models.load_pretrained import (
     read_weights,
     weight_names,
 )
+from embodied_rm.text_file import read_text
 
 HEAD_NAMES = ("progress_head", "success_head")
 MODEL_TYPE = "qwen3_vl"
@@ -53,7 +54,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     with checkpoint_errors(f"{path}: not readable"):
         try:
-            return dict(flatten(yaml.load(path.read_text(), SettingsLoader), set()))  # JSON is YAML
+            return dict(flatten(yaml.load(read_text(path), SettingsLoader), set()))  # JSON is YAML
         except yaml.YAMLError as error:
             raise ValueError(error) from None
 
@@ -80,7 +81,7 @@ def flatten(settings: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
 def load_backbone(folder: Path, attn_implementation: str) -> nn.Module:
     """Load the Qwen3-VL without its language head; `CheckpointError` if it cannot be loaded."""
     with checkpoint_errors(f"{folder}: {PROBLEM}"):
-        config = json.loads((folder / "config.json").read_text())
+        config = json.loads(read_text(folder / "config.json"))
         backbone = config.get(LEROBOT_MODEL_KEY, config)
         model_type = backbone["model_type"]
     if model_type != MODEL_TYPE:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
+from embodied_rm.text_file import read_text
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 CONFIG_TYPE = "sarm"
@@ -120,7 +121,7 @@ class SarmNet(nn.Module):
 def read_config(path: Path) -> SarmConfig:
     """Read a config.json of LeRobot; `CheckpointError` if it is not one of SARM."""
     with checkpoint_errors(f"{path}: not the configuration of a SARM"):
-        settings: dict[str, Any] = json.loads(path.read_text())
+        settings: dict[str, Any] = json.loads(read_text(path))
         if (config_type := settings.get("type")) != CONFIG_TYPE:
             raise CheckpointError(f"{path}: its type is {config_type!r}, not {CONFIG_TYPE!r}")
         config = SarmConfig(**{field.name: settings[field.name] for field in fields(SarmConfig)})

@@ -20,6 +20,7 @@ from embodied_rm.models.judges.questions import CameraQuestion, ParsedAnswer, in
 from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.released.answer_readers import read_number
 from embodied_rm.models.released.internvl_weights import load_internvl
+from embodied_rm.text_file import read_text
 from embodied_rm.types import Frames
 
 IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -166,7 +167,7 @@ def _read_special_tokens(folder: Path) -> dict[str, int]:
     """Return special token -> id."""
     path = folder / "tokenizer_config.json"
     with checkpoint_errors(f"{path}: does not list its tokens"):
-        entries = json.loads(path.read_text())["added_tokens_decoder"]
+        entries = json.loads(read_text(path))["added_tokens_decoder"]
         special = {str(entry["content"]): int(token_id) for token_id, entry in entries.items()}
     missing = [name for name in (IMAGE_TOKEN, "<img>", "</img>", "<|im_start|>", TURN_END_TOKEN) if name not in special]
     if missing:
@@ -179,6 +180,6 @@ def _read_eos_token_ids(path: Path, turn_end_id: int) -> tuple[int, ...]:
     if not path.is_file():
         return (turn_end_id,)
     with checkpoint_errors(f"{path}: no valid eos_token_id"):
-        eos_token_id = json.loads(path.read_text()).get("eos_token_id")
+        eos_token_id = json.loads(read_text(path)).get("eos_token_id")
         eos_token_ids = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
         return (turn_end_id,) if eos_token_id is None else tuple(map(int, eos_token_ids))

@@ -1,22 +1,26 @@
 """Rows of `progress.jsonl`, one per iteration of a refinement, and their line of text."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.errors import DataError
 from embodied_rm.rl.envs.rollout_stats import RolloutStats
 from embodied_rm.rl.learner.ppo import UpdateStats
 from embodied_rm.rl.off_policy.rlpd import RLPDStats
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult
+from embodied_rm.text_file import parse_json_lines
 
 LogRow = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[LogRow]:
-    """Read the rows of a `progress.jsonl`, one per iteration."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Read the rows of a `progress.jsonl`, one per iteration; `DataError` if it holds something else."""
+    rows = parse_json_lines(path)
+    if any(not isinstance(row, dict) for row in rows):
+        raise DataError(f"{path}: a JSON object was expected in each line")
+    return rows
 
 
 def eval_columns(result: EvalResult | None) -> LogRow:
