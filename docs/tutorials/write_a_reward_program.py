@@ -57,6 +57,16 @@ expert = next(episode for episode in episodes if episode.is_success)
 print(evaluate(program, expert.values)["progress"].round(2))
 
 # %% [markdown]
+# ## Act on it
+#
+# A planner tries sequences of actions in copies of the environments, and takes the one with the largest output. Nothing
+# is trained, so you see at once what the program asks for, and what your correction changes.
+#
+# ```
+# embodied-rm play task=lift_cube policy=planner program=lift.txt
+# ```
+
+# %% [markdown]
 # ## Learn from it
 #
 # `refine` pays it, and `write-reward` lets a language model write and improve programs. Every round sees the terms and
