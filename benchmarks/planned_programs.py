@@ -1,4 +1,4 @@
-"""A planner follows reward programs that a language model wrote, without training: python benchmarks/planned_programs.py
+"""A planner follows programs of a language model, without training: python benchmarks/planned_programs.py
 
 The programs are those of `embodied-rm bench programs`, with the best fitness of their searches. `embodied-rm play
 policy=planner` maximizes each in copies of the environments. Interrupted runs are resumed. Writes
@@ -48,7 +48,7 @@ def results_page(successes: dict[str, int]) -> str:
         [
             "# A planner follows reward programs",
             "",
-            "`python benchmarks/planned_programs.py`: a language model wrote the programs, and their searches chose them by",
+            "`python benchmarks/planned_programs.py`: a language model wrote the programs. Searches chose them by",
             "how policies learned from them (`docs/results/programs`).",
             f"`embodied-rm play policy=planner` maximizes them in {NUM_EPISODES} new episodes and trains nothing.",
             "The simulator's success evaluates.",
