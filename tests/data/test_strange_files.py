@@ -58,7 +58,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "scores": ("progress.parquet", lambda path: ScoreTable.read(path.parent)),
     "scores to filter by": ("progress.parquet", lambda path: read_predictions(path.parent, [])),
     "shard": ("00000.parquet", read_shard_metadata),
-    "dump": ("fault.json", read_divergence),
+    "dump": ("divergence_000000.json", read_divergence),
     "settings of SARM": ("config.json", sarm_net.read_config),
     "settings of Robometer": ("config.yaml", robometer_weights.read_settings),
     "adapter": ("adapter_config.json", lora_adapters._read_config),
