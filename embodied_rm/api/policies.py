@@ -16,7 +16,6 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
-from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
@@ -61,7 +60,6 @@ def refine(
     *,
     recorded: Iterable[Episode] | None = None,
     teach: Mapping[str, Any] | None = None,
-    helper: Helper | None = None,
     eval_envs: VectorEnv | None = None,
     final_eval_episodes: int = 200,
     folder: str | Path | None = None,
@@ -79,14 +77,14 @@ def refine(
         teach: Lets the model of `envs`, which `train` returned, go on learning from the learner's episodes, labeled by
             the environment's success: any field of `TeachConfig`, such as `every=5`. `data` are episodes that it learns
             from too, with known progress. None: the model stays as it is.
-        helper: Person or program that acts in `envs` where the policy makes no progress, with `takeover={"stall_steps":
-            20}` and algorithm rlpd; see `embodied_rm.rl.envs.takeover.Helper`.
         eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
         final_eval_episodes: Episodes of each of the two evaluations.
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
             interrupted refinement continues there. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
-        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`.
+        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. With
+            `algorithm="rlpd"`, `takeover={"stall_steps": 20, "helper": ...}` lets a person or program act where the
+            policy makes no progress (`embodied_rm.rl.envs.takeover.Helper`).
 
     Returns:
         The refined policy.
@@ -98,6 +96,10 @@ def refine(
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
         raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
+    helper = None
+    if isinstance(takeover := config.get("takeover"), Mapping):
+        helper = takeover.get("helper")
+        config["takeover"] = {name: value for name, value in takeover.items() if name != "helper"}
     refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
     if refine_config.ppo.gamma != spec.gamma:
         raise UserError(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import embodied_rm as erm
+from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.data.record import EpisodeRecorder
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv
 
@@ -90,6 +94,39 @@ def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], t
     assert [row["updates"] for row in rows] == [2 * 3 * envs.num_envs] * 2 and rows[0]["kl"] == 0 < rows[1]["kl"]
     with pytest.raises(erm.UserError, match="name them, recorded_data= or recorded="):
         erm.refine(envs, policy, algorithm="rlpd", **options)
+
+
+class UpwardHelper:
+    """A person who only moves up, and whom nothing must remember."""
+
+    def reset(self, rows: np.ndarray) -> None:
+        assert len(rows)
+
+    def act(self, rows: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([0, 0, 0.5, -1], np.float32), (len(rows), 1))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        assert not state
+
+
+def test_a_person_takes_over_in_a_refinement(demos: list[erm.Episode], tmp_path: Path) -> None:
+    policy, model = erm.clone(demos, steps=20, batch_size=32), erm.load_reward_model()
+    envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
+    options = {"iterations": 2, "rollout_steps": 6, "critic_warmup_iterations": 1, "recorded": demos}
+    options |= {"algorithm": "rlpd", "rlpd": {"batch_size": 8, "pretraining_updates": 2}}
+    takeover = {"stall_steps": 1, "min_gain": 0.9, "helper": UpwardHelper()}
+    erm.refine(envs, policy, takeover=takeover, folder=tmp_path, **options)
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
+    stored, _ = load_tensors(tmp_path / "checkpoint", ARCHITECTURE)
+    actions = stored["helped.action"]
+    assert len(actions) > envs.num_envs and torch.equal(
+        actions, torch.tensor([0, 0, 0.5, -1.0]).expand(len(actions), 4)
+    )
+    with pytest.raises(erm.UserError, match=r"takeover\.stall_steps=1 and a helper belong together"):
+        erm.refine(envs, policy, takeover={"stall_steps": 1}, **options)
 
 
 class OutcomeOnlyEnvs(VectorWrapper):
