@@ -137,7 +137,7 @@ def table_row(task: str, method: str, cells: Sequence[Cell], plain: Sequence[Cel
 
 def finished_pairs(cache: ResultsCache) -> dict[tuple[str, int], dict[str, Cell]]:
     """Return the cells by method of every task and seed that has them all."""
-    pairs = {}
+    pairs: dict[tuple[str, int], dict[str, Cell]] = {}
     for task, seed in product(TASKS, SEEDS):
         cells = {m: cache.read(f"{task}/{seed}/{m}", cell_settings(task, seed, m)) for m in METHODS}
         pairs[task, seed] = {method: cell for method, cell in cells.items() if cell is not None}
