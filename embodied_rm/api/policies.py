@@ -16,7 +16,6 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
-from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
@@ -83,9 +82,9 @@ def refine(
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
             interrupted refinement continues there. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
-        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. `takeover`
-            has `helper` too, a person or program (`embodied_rm.rl.envs.takeover.Helper`) that acts where the policy
-            makes no progress.
+        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. With
+            `algorithm="rlpd"`, `takeover={"stall_steps": 20, "helper": ...}` lets a person or program act where the
+            policy makes no progress (`embodied_rm.rl.envs.takeover.Helper`).
 
     Returns:
         The refined policy.
@@ -97,9 +96,10 @@ def refine(
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
         raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
-    takeover = config.pop("takeover", {})
-    helper: Helper | None = takeover.get("helper")
-    config["takeover"] = {key: value for key, value in takeover.items() if key != "helper"}
+    helper = None
+    if isinstance(takeover := config.get("takeover"), Mapping):
+        helper = takeover.get("helper")
+        config["takeover"] = {name: value for name, value in takeover.items() if name != "helper"}
     refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
     if refine_config.ppo.gamma != spec.gamma:
         raise UserError(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import embodied_rm as erm
+from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.data.record import EpisodeRecorder
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv
 
@@ -92,35 +96,37 @@ def test_recorded_episodes_take_part_in_a_refinement(demos: list[erm.Episode], t
         erm.refine(envs, policy, algorithm="rlpd", **options)
 
 
-class MovingHelper:
-    """Moves the tools that were given to it upwards, and remembers whose they were."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
+class UpwardHelper:
+    """A person who only moves up, and whom nothing must remember."""
 
     def reset(self, rows: np.ndarray) -> None:
-        self.rows += rows.tolist()
+        assert len(rows)
 
     def act(self, rows: np.ndarray) -> np.ndarray:
-        return np.tile(np.float32([0, 0, 1, 0]), (len(rows), 1))
+        return np.tile(np.array([0, 0, 0.5, -1], np.float32), (len(rows), 1))
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        assert not state
 
 
-def test_a_person_helps_where_the_policy_stalls(demos: list[erm.Episode]) -> None:
-    policy, helper = erm.clone(demos, steps=5, batch_size=8), MovingHelper()
-    model = erm.load_reward_model()
+def test_a_person_takes_over_in_a_refinement(demos: list[erm.Episode], tmp_path: Path) -> None:
+    policy, model = erm.clone(demos, steps=20, batch_size=32), erm.load_reward_model()
     envs = erm.LearnedReward(make_envs(), model, instruction="lift the cube", success_source="model")
-    options = {"iterations": 1, "rollout_steps": 4, "critic_warmup_iterations": 0, "recorded": demos}
-    takeover = {"stall_steps": 2, "min_gain": 1.0, "helper": helper}
-    rlpd = {"batch_size": 8, "pretraining_updates": 1, "updates_per_step": 0.1}
-    erm.refine(envs, policy, algorithm="rlpd", rlpd=rlpd, takeover=takeover, **options)
-    assert helper.rows == [0, 1, 2, 3]
-    with pytest.raises(erm.UserError, match=r"takeover\.stall_steps=2 and a helper belong together"):
-        erm.refine(envs, policy, algorithm="rlpd", takeover={"stall_steps": 2}, **options)
+    options = {"iterations": 2, "rollout_steps": 6, "critic_warmup_iterations": 1, "recorded": demos}
+    options |= {"algorithm": "rlpd", "rlpd": {"batch_size": 8, "pretraining_updates": 2}}
+    takeover = {"stall_steps": 1, "min_gain": 0.9, "helper": UpwardHelper()}
+    erm.refine(envs, policy, takeover=takeover, folder=tmp_path, **options)
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
+    stored, _ = load_tensors(tmp_path / "checkpoint", ARCHITECTURE)
+    actions = stored["helped.action"]
+    assert len(actions) > envs.num_envs and torch.equal(
+        actions, torch.tensor([0, 0, 0.5, -1.0]).expand(len(actions), 4)
+    )
+    with pytest.raises(erm.UserError, match=r"takeover\.stall_steps=1 and a helper belong together"):
+        erm.refine(envs, policy, takeover={"stall_steps": 1}, **options)
 
 
 class OutcomeOnlyEnvs(VectorWrapper):
