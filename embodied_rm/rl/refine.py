@@ -218,8 +218,8 @@ def validate_config(
         raise UserError(f"algorithm={config.algorithm} works in one process only")
     if not config.imitation_coef:
         return
-    if config.algorithm == "rlpd":
-        raise UserError("imitation_coef is of algorithm=ppo: set it to 0")
+    if config.algorithm in USES_RECORDED:
+        raise UserError(f"imitation_coef is of algorithm=ppo, not of {config.algorithm}: set it to 0")
     if demonstrations is None:
         raise UserError(f"imitation_coef={config.imitation_coef} needs demonstrations, and there are none")
     obs_dim, action_dim = demonstrations.observation.shape[1], demonstrations.action.shape[1]

@@ -166,6 +166,10 @@ def test_invalid_distributed_settings_raise() -> None:
         validate_config(RefineConfig(imitation_coef=0.1), actor, None, SINGLE_PROCESS, teaches=False)
     with pytest.raises(UserError, match="observations of size 4 and actions of size 4, the policy 3 and 2"):
         validate_config(RefineConfig(imitation_coef=0.1), actor, pairs, SINGLE_PROCESS, teaches=False)
+    for algorithm in ("hnpg", "rlpd"):
+        with pytest.raises(UserError, match=f"imitation_coef is of algorithm=ppo, not of {algorithm}"):
+            config = RefineConfig(imitation_coef=0.1, algorithm=algorithm)
+            validate_config(config, actor, pairs, SINGLE_PROCESS, teaches=False)
     with pytest.raises(UserError, match="3 transitions cannot be shared by 4 processes"):
         DistContext(world_size=4).num_minibatches(16, 3)
     assert DistContext(world_size=4).num_minibatches(16, 9) == 2 and SINGLE_PROCESS.num_minibatches(16, 9) == 9
