@@ -80,8 +80,7 @@ class SubprocessWorker:
                         reason = _describe_exit(process, failure)
                         self.close()
                         if last_attempt or isinstance(failure, TimeoutError):
-                            text = f"{path}: the {self.description} {reason} on this file; it is damaged"
-                            raise DataError(text) from None
+                            raise DataError(f"{path}: the {self.description} {reason} on this file") from None
                 raise AssertionError
             except _RejectedFileError as rejection:
                 raise DataError(f"{path}: {rejection}") from None

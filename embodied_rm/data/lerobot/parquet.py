@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Collection
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,10 @@ def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]
     start = 0
     try:
         with pq.ParquetFile(path, read_dictionary=texts) as file:
-            for batch in file.iter_batches(ROWS_PER_BATCH, columns=[column]):
+            groups = range(file.num_row_groups)  # one by one, as in workers/measure_parquet.py
+            for batch in chain.from_iterable(
+                file.iter_batches(ROWS_PER_BATCH, row_groups=[group], columns=[column]) for group in groups
+            ):
                 values = batch.column(0)
                 cells |= {row: values[row - start].as_py() for row in rows if start <= row < start + len(values)}
                 start += len(values)

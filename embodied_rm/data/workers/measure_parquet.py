@@ -55,7 +55,7 @@ def decoded_bytes(texts: list[str], request: dict[str, Any]) -> int:
     """Decode the columns batch by batch and return the memory of the rows, or the first sum above the limit."""
     num_bytes = 0
     with pq.ParquetFile(request["path"], read_dictionary=texts) as file:
-        batches = file.iter_batches(ROWS_PER_BATCH, columns=request["columns"], use_threads=False)
+        batches = iterate_batches(file, request["columns"])
         for batch in batches if request["rows"] is None else select_rows(batches, request["rows"]):
             num_bytes += sum(map(array_bytes, batch.columns))
             if num_bytes > request["max_bytes"]:
@@ -63,12 +63,20 @@ def decoded_bytes(texts: list[str], request: dict[str, Any]) -> int:
     return num_bytes
 
 
+def iterate_batches(file: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches of each row group: across groups, pyarrow cannot read nested texts as dictionaries."""
+    for row_group in range(file.num_row_groups):
+        yield from file.iter_batches(ROWS_PER_BATCH, row_groups=[row_group], columns=columns, use_threads=False)
+
+
 def select_rows(batches: Iterator[pa.RecordBatch], rows: list[int]) -> Iterator[pa.RecordBatch]:
-    """Yield some rows of consecutive batches."""
-    start = 0
+    """Yield some rows, in ascending order, of consecutive batches."""
+    start, last = 0, rows[-1] if rows else -1
     for batch in batches:
         yield from (batch.slice(row - start, 1) for row in rows if start <= row < start + len(batch))
         start += len(batch)
+        if start > last:
+            return
 
 
 def array_bytes(array: pa.Array) -> int:
