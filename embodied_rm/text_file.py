@@ -1,4 +1,4 @@
-"""Read files of strangers: a file of a few bytes on disk can state terabytes, and a pipe or a device has no end."""
+"""Read untrusted files: a file of a few bytes on disk can claim terabytes, and a pipe or a device has no end."""
 
 import json
 import stat
@@ -10,15 +10,15 @@ from embodied_rm.errors import DataError
 MAX_TEXT_BYTES = 1 << 26  # parsed JSON takes up to 24 times its text
 
 
-def read_text(path: Path) -> str:
-    """Return the content of a text file with its line ends.
+def read_text(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
+    """Return the content of a text file, of at most `max_bytes`, with its line ends.
 
     Raises:
         DataError: It is not UTF-8, too large, or not a file.
         OSError: It does not exist, or may not be read.
     """
     try:
-        return read_limited(path, MAX_TEXT_BYTES, "text").decode()
+        return read_limited(path, max_bytes, "text").decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not a text file ({error})") from None
 

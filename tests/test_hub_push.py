@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,8 @@ def test_the_command_prints_the_name_that_loads_the_model(hub: HubServer, folder
     words = ("push", f"checkpoint={folder}", f"repo_id={REPO_ID}", "revision=v2", "private=true")
     result = run(hub, tmp_path / "home", *words)
     assert result.returncode == 0, result.stderr
-    url, name = result.stdout.splitlines()
+    url, printed = result.stdout.splitlines()
+    (name,) = shlex.split(printed)
     assert url.startswith(f"{hub.url}/{REPO_ID}/tree/") and hub.repositories["models", REPO_ID].private
     assert same_weights(erm.load_reward_model(name.removeprefix("checkpoint=")), make_model(1))
 

@@ -11,7 +11,14 @@ from embodied_rm.cli.terminal_text import escape_controls
 def escape_tracebacks() -> None:
     """Print the tracebacks of this process, of its threads too, with escapes from now on."""
     sys.excepthook = print_traceback
-    threading.excepthook = lambda args: print_traceback(args.exc_type, args.exc_value, args.exc_traceback)
+    threading.excepthook = print_thread_traceback
+
+
+def print_thread_traceback(args: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, under the thread's name."""
+    if args.exc_type is not SystemExit and args.thread is not None:
+        sys.stderr.write(escape_controls(f"Exception in thread {args.thread.name}:\n", kept="\n"))
+    print_traceback(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def print_traceback(error_type: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

@@ -42,7 +42,7 @@ def _read_image(path: Path, views: Sequence[str] | None) -> np.ndarray:
     try:
         return np.asarray(Image.open(encoded, formats=FORMATS).convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # as different formats raise
-        reason = "unknown format" if isinstance(error, UnidentifiedImageError) else error
+        reason = f"none of {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else error
         raise DataError(f"{path}: not an image that can be read ({reason})") from None
 
 

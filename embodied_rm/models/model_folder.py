@@ -10,9 +10,12 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import checkpoint_errors
 
 CONFIG_FILE = "config.json"
-MAX_PARTS = 10_000
-"""Largest number of layers, labels and other parts: `transformers` lists them before it builds a network."""
+MAX_PARTS = 20_000
+"""Largest number of layers, experts or labels: `transformers` lists them before it builds a network."""
 PART_WORDS = ("layer", "depth", "label", "expert", "stage")  # in the names of fields that count parts
+OTHER_WORDS = ("size", "vocab", "dim")
+"""In the names of fields that count something else: `vocab_size_per_layer_input` of Gemma is 262,144."""
+LABEL_MAPS = ("label2id", "id2label")  # their names are labels
 
 
 def check_model_folder(folder: Path) -> None:
@@ -32,8 +35,12 @@ def check_number_of_parts(fields: Any, source: Path | str) -> None:
         if isinstance(value, list):
             queue += value
         elif isinstance(value, Mapping):
-            queue += value.values()
+            queue += [entry for name, entry in value.items() if name not in LABEL_MAPS]
             for name, count in value.items():
-                is_count = isinstance(count, int | float) and any(word in str(name) for word in PART_WORDS)
-                if is_count and count > MAX_PARTS:
+                if isinstance(count, int | float) and counts_parts(str(name)) and count > MAX_PARTS:
                     raise CheckpointError(f"{source}: {name} must be at most {MAX_PARTS}, got {count:.4g}")
+
+
+def counts_parts(name: str) -> bool:
+    """Return whether a field counts parts, by its name."""
+    return any(word in name for word in PART_WORDS) and not any(word in name for word in OTHER_WORDS)

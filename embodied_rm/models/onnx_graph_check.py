@@ -13,14 +13,15 @@ ELEMENTWISE = (
     "Round Selu Sigmoid Sign Sin Softplus Sqrt Sub Sum Tanh Where Xor"
 )
 ARRAYS = (
-    "ArgMax ArgMin AveragePool BatchNormalization Concat Constant ConstantOfShape Conv CumSum DepthToSpace Einsum "
-    "Expand Flatten Gather GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool GroupNormalization "
-    "InstanceNormalization LayerNormalization LogSoftmax MatMul MaxPool Pad Range ReduceL2 ReduceLogSumExp ReduceMax "
-    "ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Reshape Resize ScatterElements ScatterND Shape Size "
-    "Slice Softmax SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unsqueeze"
+    "ArgMax ArgMin AveragePool BatchNormalization Concat Constant ConstantOfShape Conv CumSum DepthToSpace "
+    "DequantizeLinear Einsum Expand Flatten Gather GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool "
+    "GroupNormalization InstanceNormalization LayerNormalization LogSoftmax MatMul MaxPool Pad QuantizeLinear Range "
+    "ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Reshape Resize "
+    "ScatterElements ScatterND Shape Size Slice Softmax SpaceToDepth Split Squeeze Tile TopK Transpose Trilu "
+    "Unsqueeze"
 )
 OPERATORS = frozenset(f"{ELEMENTWISE} {ARRAYS}".split())
-"""Operators of the towers that torch's exporter writes; none holds a graph of its own, and none is random."""
+"""Operators of the towers that torch exports, and of 8-bit ones; none holds a graph of its own, and none is random."""
 SPARSE_ATTRIBUTES = ("sparse_value",)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.free_memory import free_memory_bytes
 from embodied_rm.models.encoders import token_ids
 from embodied_rm.models.heads import HeadOutputs
 from embodied_rm.models.image_batch import ImageBatch
@@ -26,8 +27,9 @@ MAX_ROWS_PER_CALL = 64
 EXTERNAL_DATA_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 """Option of ONNX Runtime: the folder of weights that a graph does not hold. Without it, the working directory."""
 SHARED_MEMORY_KEY = "session.use_env_allocators"  # option of ONNX Runtime: graphs share the memory of `limit_memory`
-MAX_GRAPH_BYTES = 2 << 30
-"""Memory of the arrays of all graphs of a process: an operator can make one of any size from three numbers."""
+MIN_GRAPH_BYTES, MAX_GRAPH_SHARE = 2 << 30, 0.5
+"""Memory that the arrays of all graphs of a process may always take, and the share of the free memory that they may
+take: an operator can make an array of any size from three numbers."""
 OUTPUT_TYPE = "tensor(float)"
 
 Tensors = tuple[Tensor, ...]
@@ -154,11 +156,12 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
 
 @cache
 def limit_memory() -> None:
-    """Limit the memory of the graphs of this process to `MAX_GRAPH_BYTES`; ONNX Runtime takes one limit only."""
+    """Limit the memory of the graphs of this process; ONNX Runtime takes one limit only."""
     import onnxruntime as ort
 
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": MAX_GRAPH_BYTES}))
+    max_bytes = max(MIN_GRAPH_BYTES, int(MAX_GRAPH_SHARE * free_memory_bytes()))
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": max_bytes}))
 
 
 @contextmanager

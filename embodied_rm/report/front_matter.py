@@ -71,4 +71,4 @@ def to_identifier(name: str) -> str:
 
 def has_front_matter(card: str) -> bool:
     """Whether a card has a head already."""
-    return re.match(r"---\n.*?^---\n", card, flags=re.DOTALL | re.MULTILINE) is not None
+    return re.match(r"---\r?\n.*?^---\r?\n", card, flags=re.DOTALL | re.MULTILINE) is not None

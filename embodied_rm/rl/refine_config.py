@@ -84,6 +84,8 @@ class RefineConfig:
                 f"{key} needs algorithm=rlpd: the policy gradient of algorithm={self.algorithm} is that of the "
                 "policy's own actions"
             )
+        if self.takeover.stall_steps < self.reward.score_every:
+            raise UserError(f"{key} must be at least reward.score_every={self.reward.score_every}: progress is older")
         if self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none":
             raise UserError(f"{key} needs progress, which reward.rule={self.reward.rule} does not read")
 

@@ -132,6 +132,7 @@ class SessionStore:
             if session is not None:
                 touched_batches.add(session.slot.move(work.state_batch, work.first_row + offset))
                 session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
+                session.peer = peer
             elif starts:  # a missing session of a step was ended in the meantime
                 slot = StateSlot(work.state_batch, work.first_row + offset)
                 self.sessions[key] = EpisodeSession(frame_keys[row], slot, result, now, peer)
@@ -220,20 +221,24 @@ class SessionStore:
             raise overload_error(message)
 
     def _make_room(self, num_excess: int, num_new: int) -> int:
-        """End the episodes of other peers that are too many, and return their number.
+        """End as many episodes of other peers as are too many, and return their number; 0, and none, if they are fewer.
 
         They are the longest idle ones of a peer that still has more of them than that of the current task.
         """
-        counts, num_ended = Counter(session.peer for session in self.sessions.values()), 0
-        own_count = counts[PEER.get()] + num_new
-        while num_ended < num_excess and (larger := largest_other(counts, PEER.get(), own_count)) is not None:
+        counts = Counter(session.peer for session in self.sessions.values())
+        counts.update(frame.peer for key, frame in self._pending.items() if key not in self.sessions)
+        own_count, ended_keys = counts[PEER.get()] + num_new, list[SessionKey]()
+        while len(ended_keys) < num_excess and (larger := largest_other(counts, PEER.get(), own_count)) is not None:
             idle = {key: s for key, s in self.sessions.items() if s.peer == larger and key not in self._pending}
-            for key in sorted(idle, key=lambda key: idle[key].last_used_s)[: num_excess - num_ended]:
-                if counts[larger] > own_count:
-                    self.sessions.pop(key).slot.release()
-                    counts[larger], num_ended = counts[larger] - 1, num_ended + 1
-            counts[larger] = min(counts[larger], own_count)  # the others are pending
-        return num_ended
+            most = min(num_excess - len(ended_keys), counts[larger] - own_count)
+            chosen = sorted(idle.keys() - set(ended_keys), key=lambda key: idle[key].last_used_s)[:most]
+            ended_keys += chosen
+            counts[larger] = own_count if len(chosen) < most else counts[larger] - most  # the others are pending
+        if len(ended_keys) < num_excess:
+            return 0
+        for key in ended_keys:
+            self.sessions.pop(key).slot.release()
+        return len(ended_keys)
 
 
 def check_order(request: FrameRequest, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:

@@ -40,12 +40,13 @@ def read_starts(path: Path, task: str) -> StartPool:
     file = path / STARTS_FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"starts={path}: there is no {file}; refine with start_pool_size= writes it")
+    text = read_text(file)
     try:
-        content: dict[str, Any] = json.loads(read_text(file))
+        content: dict[str, Any] = json.loads(text)
         version, found_task = content["schema_version"], content["task"]
         seeds = np.array([start["seed"] for start in content["starts"]], np.int64)
         rates = np.array([start["failure_rate"] for start in content["starts"]], np.float64)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{file}: is not a file of start states ({error!r})") from None
     if version != SCHEMA_VERSION:
         raise DataError(f"{file}: has schema_version {version}, this package reads {SCHEMA_VERSION}")

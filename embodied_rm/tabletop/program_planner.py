@@ -35,7 +35,8 @@ class ProgramPlanner:
         """
         self._envs, self._program, self._config = envs, program, config
         num_copies = envs.num_envs * config.num_samples
-        self._copies = make_envs(task, replace(env_config, num_envs=num_copies, views=()), ends_on_success=False)
+        copies = replace(env_config, num_envs=num_copies, views=(), divergence_dump_dir=None)
+        self._copies = make_envs(task, copies, ends_on_success=False)
         self._rng = np.random.default_rng(seed)
         self._knots: FloatArray = np.zeros((envs.num_envs, config.num_knots, ACTION_DIM))
         self._step = 0  # step of the plans that is executed next

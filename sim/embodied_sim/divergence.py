@@ -1,6 +1,7 @@
 """Dumps of diverged worlds, and their replay."""
 
 import json
+import stat
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -87,7 +88,8 @@ def write_divergence(
 def read_divergence(path: Path) -> Divergence:
     """Read a file of `write_divergence`. Raises `SimError`, which names the file, for any other content."""
     try:
-        if not path.is_file() or path.stat().st_size > MAX_DUMP_BYTES:  # a pipe has no end, a sparse file no blocks
+        status = path.stat()  # a pipe has no end, a sparse file no blocks
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DUMP_BYTES:
             raise SimError(f"{path}: not a divergence dump of the simulator")
         content = json.loads(path.read_text())
         if content.pop("format") != DIVERGENCE_FORMAT:

@@ -159,9 +159,9 @@ def test_only_operators_of_exports_are_loaded(exported: Path, tmp_path: Path, co
 
 
 def huge(operator: str) -> bytes:
-    """A graph with an array of 4 GB, which is known when it is loaded or when it runs."""
-    sizes = helper.make_tensor("sizes", onnx.TensorProto.INT64, [1], [10**9])
-    scalars = [helper.make_tensor(name, FLOAT, [], [value]) for name, value in (("a", 0), ("b", 1e9), ("c", 1))]
+    """A graph with an array of 4 TB, which is known when it is loaded or when it runs."""
+    sizes = helper.make_tensor("sizes", onnx.TensorProto.INT64, [1], [10**12])
+    scalars = [helper.make_tensor(name, FLOAT, [], [value]) for name, value in (("a", 0), ("b", 1e12), ("c", 1))]
     inputs = {"ConstantOfShape": ["sizes"], "Expand": ["one", "sizes"], "Tile": ["one", "sizes"]}
     nodes = [
         helper.make_node("ReduceSum", ["first"], ["sum"], keepdims=0),

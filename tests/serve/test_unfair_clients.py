@@ -60,7 +60,6 @@ def test_queue_is_shared_by_machines_and_not_by_names() -> None:
         flood = [threads.submit(reset, url, f"name{next(NAMES)}") for _ in range(40)]
         wait(flood, return_when=FIRST_COMPLETED)
         assert [reset(url, f"honest{i}", OTHER).status_code for i in range(3)] == [200] * 3
-        assert sum(not future.done() for future in flood) >= 5, "20 requests of the other machine take 6 s"
         statuses = Counter(future.result().status_code for future in flood)
     assert set(statuses) == {200, 429}
 

@@ -22,6 +22,8 @@ from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
 
+MAX_LIST_BYTES = 1 << 30  # of a list, of which a line is parsed at a time: a million episodes take 150 MB
+
 INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 
 
@@ -62,7 +64,7 @@ def count_tasks(root: Path) -> int:
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines of a JSONL file, numbered from 0."""
     check_file(path, "list")
-    yield from enumerate(split_json_lines(read_text(path)))
+    yield from enumerate(split_json_lines(read_text(path, MAX_LIST_BYTES)))
 
 
 def _find_index(line: str, default: int) -> int:

@@ -112,7 +112,7 @@ class RLPD:
             raise UserError(f"all {rollout.valid.size} transitions of the rollout diverged in the simulation")
         self.replay.add(rollout)
         if self.gap is None and rollout.helped.any():
-            self._recorded = OfflineTransitions.concat([self._recorded, helped_transitions(rollout)])
+            self._add_helped(helped_transitions(rollout))
         observation = torch.from_numpy(rollout.observation.reshape(-1, rollout.obs_dim))[:KL_SAMPLE_SIZE]
         before = self._distributions(self.policy, observation)
         critic_losses, policy_values, recorded_values = [], [], []
@@ -200,6 +200,12 @@ class RLPD:
             self._recorded = OfflineTransitions.concat([given, OfflineTransitions(**helped)])
         self.generator.set_state(tensors["generator"])
         self._num_updates = int(tensors["num_updates"])
+
+    def _add_helped(self, transitions: OfflineTransitions) -> None:
+        """Add transitions of a helper to the recorded ones, with as many in all as the replay buffer has room for."""
+        given, earlier = torch.arange(self._num_given), torch.arange(self._num_given, self.num_recorded)
+        kept = earlier[max(0, len(earlier) + len(transitions) - self.config.buffer_capacity) :]
+        self._recorded = OfflineTransitions.concat([self._recorded.take(torch.cat([given, kept])), transitions])
 
     @property
     def _module_names(self) -> tuple[str, ...]:
