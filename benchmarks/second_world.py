@@ -36,7 +36,7 @@ SECOND_WORLD = (
     "env.randomize.friction=0.5",
     "env.randomize.mass=0.5",
 )
-TAKEOVER_ARGS = ("takeover.stall_steps=15", "takeover.min_gain=0.05")
+TAKEOVER_ARGS = ("takeover.stall_steps=20", "takeover.min_gain=0.05")
 METHODS = ("plain", "starts", "takeover", "both")
 CAMERA_ARGS = ("env.views=[front]", "env.image_size=32")  # recordings need a view; no learner here looks at it
 COLLECT_ARGS = ("num_successes=20", "num_failures=10", "action_noise=0.1", "speed_range=[1.0,1.0]", *CAMERA_ARGS)
@@ -46,18 +46,12 @@ LEARNER_ARGS = (
     "reward.rule=dense",
     "reward.success_source=simulator",
     "env.views=[]",
-    "env.num_envs=10",
-    "rollout_steps=25",
-    "critic_warmup_iterations=1",
-    "rlpd.updates_per_step=1",
-    "rlpd.pretraining_updates=1000",
-    "rlpd.batch_size=128",
-    "rlpd.num_critics=3",
-    "rlpd.critic_hidden_sizes=[64,64]",
+    "env.num_envs=5",
+    "rollout_steps=50",
     "stop_patience=1000",
 )
-FIRST_WORLD_ARGS = ("start_pool_size=64", "iterations=14", "eval_episodes=0", "final_eval_episodes=40")
-SECOND_WORLD_ARGS = (*SECOND_WORLD, "iterations=16", "eval_episodes=40", "final_eval_episodes=100")
+FIRST_WORLD_ARGS = ("start_pool_size=64", "iterations=20", "eval_episodes=0", "final_eval_episodes=40")
+SECOND_WORLD_ARGS = (*SECOND_WORLD, "iterations=30", "eval_episodes=40", "final_eval_episodes=100")
 Cell = Mapping[str, Any]  # what `measure` returned
 PAGE = Path("docs/results/second_world.md")
 
