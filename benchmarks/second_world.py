@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from cli_process import run_once
 
+from embodied_rm.experiments.comparison import censored_logs
 from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.metrics import first_iteration_reaching, paired_permutation
@@ -104,11 +105,13 @@ def episodes_to_target(cell: Cell) -> int | None:
 
 
 def ratio_to(cells: Sequence[Cell], plain: Sequence[Cell]) -> tuple[float, float]:
-    """Return the geometric mean of the ratio of episodes in pairs, and its p-value; never counts as all episodes."""
+    """Return the geometric mean of the ratio of the episodes in pairs, and its p-value."""
     logs = [
-        [np.log(max(1, episodes_to_target(cell) or cell["episodes"][-1])) for cell in group] for group in (cells, plain)
+        censored_logs(episodes_to_target(own), own["episodes"][-1], episodes_to_target(other), other["episodes"][-1])
+        for own, other in zip(cells, plain, strict=True)
     ]
-    return float(np.exp(np.mean(logs[0]) - np.mean(logs[1]))), paired_permutation(logs[0], logs[1])
+    own_logs, plain_logs = zip(*logs, strict=True)
+    return float(np.exp(np.mean(own_logs) - np.mean(plain_logs))), paired_permutation(own_logs, plain_logs)
 
 
 def table_row(task: str, method: str, cells: Sequence[Cell], plain: Sequence[Cell]) -> list[str]:
@@ -157,7 +160,8 @@ def markdown_section(pairs: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str
         f"`both` has both. The reward is the simulator's progress. Paired cells: {len(pairs)}. Episodes: training",
         "episodes of the second world, those with help included, until 0.8 of 40 evaluation episodes without help",
         "succeed; median. Ratio: geometric mean over pairs, with the p-value of a paired permutation test; a run that",
-        "never reaches the target counts with all its episodes. All cells as data: `second_world.jsonl`.",
+        "never reaches the target counts with its last episode, or the other run's if that is later. All cells:",
+        "`second_world.jsonl`.",
         "",
         *markdown_table(header, rows),
     ]
