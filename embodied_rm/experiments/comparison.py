@@ -170,10 +170,15 @@ def _pair_cells(cells: Sequence[CellResult], other: Sequence[CellResult]) -> lis
 def _log_rollouts(cell: CellResult, paired_cell: CellResult, target_success: float) -> tuple[float, float]:
     """Return the logarithms of both rollout counts, censored as in `rollout_ratio`."""
     first, second = cell.rollouts_to_success(target_success), paired_cell.rollouts_to_success(target_success)
+    return censored_logs(first, cell.cumulative_episodes[-1], second, paired_cell.cumulative_episodes[-1])
+
+
+def censored_logs(first: int | None, first_total: int, second: int | None, second_total: int) -> tuple[float, float]:
+    """Return the logarithms of the counts of a pair; None, never, is the later of its total and the other count."""
     if first is None and second is None:
         return 0.0, 0.0
-    first = max(cell.cumulative_episodes[-1], second or 0) if first is None else first
-    second = max(paired_cell.cumulative_episodes[-1], first) if second is None else second
+    first = max(first_total, second or 0) if first is None else first
+    second = max(second_total, first) if second is None else second
     return float(np.log(max(1, first))), float(np.log(max(1, second)))
 
 
