@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from embodied_rm.errors import UserError
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.embedding_cache import EmbeddingCache
+from embodied_rm.models.in_context.appearance import make_appearance
 from embodied_rm.models.in_context.frozen_encoder import FrozenEncoder, open_frozen_encoder
 from embodied_rm.models.judges.frame_history import MultiViewFrame
 from embodied_rm.models.judges.frame_selection import FrameEncoder
@@ -48,10 +49,13 @@ class ImageFrameEncoder:
         return np.ones(len(embeddings), np.float32)
 
     def _encode(self, images: Sequence[Frames]) -> list[Tensor]:
-        """Return the mean cell of each image's coarsest map, which shows what is there, as a unit vector [D]."""
+        """Return each image's maps, pooled to 4 x 4 cells, as a unit vector [D].
+
+        A mean over the whole image would lose where something is.
+        """
         # One image per call: its embedding must not depend, by a rounding, on the images beside it.
-        maps = (self._encoder.encode(image[None])[-1][0] for image in images)
-        return [nn.functional.normalize(cells.mean(dim=0), dim=0) for cells in maps]
+        cells = (make_appearance(self._encoder.encode(image[None])).coarse.flatten() for image in images)
+        return [nn.functional.normalize(vector, dim=0) for vector in cells]
 
 
 class ClipFrameEncoder:

@@ -270,9 +270,9 @@ def test_other_questions_and_judges_are_refused(settings: dict) -> None:
 
 
 def test_unknown_values_are_refused() -> None:
-    with pytest.raises(UserError, match="judge.frames"):
+    with pytest.raises(UserError, match=r"judge\.frames"):
         JudgeConfig(type="question", question="rubric", frames="novel")
-    with pytest.raises(UserError, match="a setting of judge.frames=relevant"):
+    with pytest.raises(UserError, match=r"a setting of judge\.frames=relevant"):
         JudgeConfig(type="question", question="rubric", frame_encoder="local-dir:clip")
     with pytest.raises(UserError, match=r"judge\.frame_encoder=resnet50.*efficientnet_lite0, local-dir:"):
         open_frame_encoder("resnet50")
