@@ -59,7 +59,7 @@ from embodied_rm.types import Frames, IntArray, Views
 
 RESULTS_PAGE = Path("docs/results/frame_selection.md")
 SPLITS = {"teach": (160, 0), "held_out": (60, 900)}  # number of scenes and seed
-NUM_STEPS, BATCH_SIZE = 1200, 16  # of the training of the judge
+NUM_STEPS, BATCH_SIZE = 1200, 8  # of the training of the judge
 DONE, UNDONE = "5", "1"  # grades of a film without and with an event
 MOVING_FRAMES = 40  # frames until the cube is held, from which half of the random ones are
 TARGET_GAIN = 0.05  # of success AUC
@@ -87,18 +87,18 @@ class RandomFrames(FrameSelection):
 
 def context_before_last(film: Frames, instruction: str) -> EpisodeContext:
     """Return the context of a film [T, H, W, 3] at the frame before the last, as if every frame had been scored."""
-    first, *others = (MultiViewFrame(image[None], np.ones(1, bool)) for image in film[:-1])
-    context = EpisodeContext(
+    frames = tuple(MultiViewFrame(image[None], np.ones(1, bool)) for image in film[:-1])
+    history = empty_history(RubricQuestion.history_capacity, frames[0])
+    assert len(film) <= history.capacity, "every frame is kept"
+    return EpisodeContext(
         instruction=instruction,
         view_names=(VIEW,),
-        history=empty_history(RubricQuestion.history_capacity, first),
-        first=first,
-        previous=first,
-        current=first,
+        history=replace(history, frames=frames[:-1], length=len(frames) - 1),
+        first=frames[0],
+        previous=frames[-1],
+        previous_time=len(frames) - 1,
+        current=frames[-1],
     )
-    for frame in others:
-        context = context.advance(frame).with_current_as_previous()
-    return context
 
 
 def context_at_end(film: Frames, instruction: str) -> EpisodeContext:
@@ -265,10 +265,11 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     out: Path = args.out
+    cache = open_results_cache(args.page)
     scenes = {split: record_scenes(out / f"{split}.npz", *SPLITS[split]) for split in SPLITS}
     draw = partial(draw_conversation, scenes["teach"])
     judge = tiny_vlm.train_small_judge(out / "judge", draw, args.steps, BATCH_SIZE)
-    results = measure(out, open_results_cache(args.page), judge, scenes["held_out"])
+    results = measure(out, cache, judge, scenes["held_out"])
     args.page.write_text(results_page(results, args.steps))
     logging.info(args.page.read_text())
 
