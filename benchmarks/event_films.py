@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 from embodied_rm.atomic_file import atomic_file
 from embodied_rm.types import Frames
 from embodied_sim.scripted_policy import ScriptedPolicy
-from embodied_sim.vec_env import TabletopVecEnv
+from embodied_sim.vec_env import TabletopVecEnv, VecEnvConfig
 
 TASK, VIEW, IMAGE_SIZE = "lift_cube", "wrist", 32
 FILM_LENGTH, EVENT_LENGTH = 200, 3  # frames
@@ -72,22 +72,28 @@ def draw_event(rng: np.random.Generator) -> Event:
 def record_scenes(path: Path, num_scenes: int, seed: int) -> Scenes:
     """Record scenes into a file, unless it exists; scenes in which the cube is not held are left out."""
     if not path.exists():
-        batches = []
-        while (count := sum(map(len, batches))) < num_scenes:
+        batches: list[Scenes] = []
+        while (count := sum(len(batch) for batch in batches)) < num_scenes:
             logging.info("%s: %d of %d scenes recorded", path.name, count, num_scenes)
             batches.append(record_batch(seed + len(batches) * NUM_ENVS))
         fields = {name: np.concatenate([getattr(b, name) for b in batches])[:num_scenes] for name in Scenes._fields}
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as partial, partial.open("wb") as file:
-            np.savez(file, **fields)
+            np.savez(file, **fields)  # type: ignore[arg-type]
     with np.load(path, allow_pickle=False) as stored:
         return Scenes(**{name: stored[name] for name in Scenes._fields})
 
 
 def record_batch(seed: int) -> Scenes:
     """Record `NUM_ENVS` scenes once per outcome."""
-    options = {"views": (VIEW,), "image_size": IMAGE_SIZE, "ends_on_success": False}
-    env = TabletopVecEnv(TASK, NUM_ENVS, autoreset_mode=AutoresetMode.DISABLED, **options)
+    config = VecEnvConfig(
+        num_envs=NUM_ENVS,
+        views=(VIEW,),
+        image_size=IMAGE_SIZE,
+        ends_on_success=False,
+        autoreset_mode=AutoresetMode.DISABLED,
+    )
+    env = TabletopVecEnv(TASK, config=config)
     held, is_done = play(env, "success", FILM_LENGTH, seed)
     failures = [play(env, outcome, FAILURE_LENGTH, seed)[0][:, -NUM_LAST_FRAMES:] for outcome in OUTCOMES]
     instructions = np.array(env.instructions)

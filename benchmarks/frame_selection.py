@@ -61,16 +61,19 @@ RESULTS_PAGE = Path("docs/results/frame_selection.md")
 SPLITS = {"teach": (160, 0), "held_out": (60, 900)}  # number of scenes and seed
 NUM_STEPS, BATCH_SIZE = 1200, 8  # of the training of the judge
 DONE, UNDONE = "5", "1"  # grades of a film without and with an event
-MOVING_FRAMES = 40  # frames until the cube is held, from which half of the random ones are
+MOVING_FRAMES = 40  # frames until the cube is held
+MOVING_SHARE = 0.5  # share of the random frames that are from among them
+MIN_FRAMES = 3  # of a question of the training
 TARGET_GAIN = 0.05  # of success AUC
 FILM_SETTINGS = (TASK, VIEW, IMAGE_SIZE, FILM_LENGTH, EVENT_LENGTH, OUTCOMES, EVENT_STARTS)
 NUM_RESAMPLES = 2000  # bootstrap samples of the intervals
 
 
 class RandomFrames(FrameSelection):
-    """The first, the last scored and the current frame, one of the event, and random ones."""
+    """The current frame, one of the event and one from before it, and random ones: any number of frames.
 
-    uses_previous_frame = True
+    A judge learns to see from questions with few frames, where each of them matters more.
+    """
 
     def __init__(self, event: Event | None, rng: np.random.Generator) -> None:
         self.event, self.rng = event, rng
@@ -79,9 +82,10 @@ class RandomFrames(FrameSelection):
         frames = [*context.history.frames, context.current]
         last = len(frames) - 1
         event_times = [] if self.event is None else [int(self.rng.choice(self.event.times))]
-        chosen = {0, last - 1, last, *event_times}
-        while len(chosen) < max_frames:
-            chosen.add(int(self.rng.integers(1, MOVING_FRAMES if self.rng.random() < 0.5 else last)))
+        chosen = {int(self.rng.integers(MOVING_FRAMES, EVENT_STARTS[0])), last, *event_times}
+        count = int(self.rng.integers(MIN_FRAMES, max_frames + 1))
+        while len(chosen) < count:
+            chosen.add(int(self.rng.integers(MOVING_FRAMES if self.rng.random() < MOVING_SHARE else last)))
         return [frames[time] for time in sorted(chosen)]
 
 
@@ -130,8 +134,8 @@ def choose_frames(path: Path, selection: FrameSelection, scenes: Scenes) -> list
         chosen = []
         for scene, event in held_out_films(scenes):
             context = context_at_end(scenes.film(scene, event), str(scenes.instructions[scene]))
-            shown = [id(frame) for frame in selection.select(context, MAX_HISTORY_FRAMES)]
-            chosen.append([time for time, frame in context.kept_frames().items() if id(frame) in shown])
+            ids = [id(frame) for frame in selection.select(context, MAX_HISTORY_FRAMES)]
+            chosen.append([time for time, frame in context.kept_frames().items() if id(frame) in ids])
             if len(chosen) % 10 == 0:
                 logging.info("%s: frames of %d of %d films chosen", path.stem, len(chosen), 2 * len(scenes))
         write_atomic(path, json.dumps(chosen))
@@ -165,8 +169,8 @@ def ask_about_films(folder: Path, chosen: Sequence[Sequence[int]], scenes: Scene
         views = Views(names=(VIEW,), frames=film[None, None, -1])
         judges = VlmJudge(chat, question), VlmJudge(chat, ThreeReadings(question))
         once, thrice = (judge.step(state, views)[0] for judge in judges)
-        is_shown = event is not None and not set(times).isdisjoint(event.times)
-        values = float(is_shown), float(once.success[0]), float(thrice.progress[0]), float(thrice.uncertainty[0])
+        shows_event = event is not None and not set(times).isdisjoint(event.times)
+        values = float(shows_event), float(once.success[0]), float(thrice.progress[0]), float(thrice.uncertainty[0])
         for name, value in zip(results, values, strict=True):
             results[name].append(round(value, 6))
     return results
@@ -227,11 +231,11 @@ def results_page(results: Mapping[str, Mapping[str, Any]], num_steps: int) -> st
             "# Frames by relevance and novelty",
             "",
             f"`python benchmarks/frame_selection.py`: {2 * num_scenes} held-out films of `{TASK}`, of {FILM_LENGTH}",
-            f"frames each, in which the cube is lifted and held. In half of them, {EVENT_LENGTH} frames show that it is",
-            "not: it is dropped, put back, or the other cube is held. The task is done exactly without such an event.",
+            f"frames each, in which the cube is lifted and held. In half of them, {EVENT_LENGTH} frames show that it",
+            "is not: it is dropped, put back, or the other cube is held. The task is done exactly without such an event.",
             f"A judge sees {MAX_HISTORY_FRAMES} frames of the wrist camera. It is a small Qwen3-VL, taught here on",
-            f"other films ({num_steps} steps of {BATCH_SIZE} questions), with random frames that always show the event.",
-            "So it can judge what it sees and knows neither selection: the same weights answer about both.",
+            f"other films ({num_steps} steps of {BATCH_SIZE} questions), with random frames that always show the",
+            "event. So it can judge what it sees and knows neither selection: the same weights answer about both.",
             "",
             "| frames | events shown | success AUC | three readers: correlation of spread and error |",
             "|---|---|---|---|",

@@ -211,7 +211,7 @@ def answer_loss(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the loss of `encode_conversations`, without computing what the model would say before the answers."""
     labels = inputs["labels"]
     num_kept = labels.shape[1] - int((labels != -100).any(dim=0).nonzero()[0]) + 1  # a token is predicted at the last
-    loss: torch.Tensor = model(**inputs | {"labels": labels[:, -num_kept:]}, logits_to_keep=num_kept).loss
+    loss: torch.Tensor = model(**{**inputs, "labels": labels[:, -num_kept:]}, logits_to_keep=num_kept).loss
     return loss
 
 

@@ -63,8 +63,8 @@ class ClipFrameEncoder:
 
     def __init__(self, model: ClipSimilarity) -> None:
         self._model = model
-        self._images = EmbeddingCache(lambda images: [model.encode_image(image[None])[0] for image in images])
-        self._texts = EmbeddingCache(lambda texts: [model.encode_text([text])[0] for text in texts])
+        self._images = EmbeddingCache(self._encode_images)
+        self._texts = EmbeddingCache(self._encode_texts)
 
     def embed(self, frames: Sequence[MultiViewFrame]) -> Array:
         """Return unit vectors float32 [n, D]."""
@@ -81,6 +81,12 @@ class ClipFrameEncoder:
         similarity = embeddings @ text.numpy()
         relevance: Array = np.exp(self._model.logit_scale * (similarity - similarity.max()))
         return relevance
+
+    def _encode_images(self, images: Sequence[Frames]) -> list[Tensor]:
+        return [self._model.encode_image(image[None])[0] for image in images]
+
+    def _encode_texts(self, texts: Sequence[str]) -> list[Tensor]:
+        return [self._model.encode_text([text])[0] for text in texts]
 
 
 def mean_over_views(frames: Sequence[MultiViewFrame], cache: EmbeddingCache[Frames]) -> Array:

@@ -52,7 +52,7 @@ class GoalDistanceChat:
         self.encoder, self.batch_size = encoder, batch_size
         # The first frame and the goal of an episode are in all its queries.
         self._images = EmbeddingCache(self._encode_images)
-        self._texts = EmbeddingCache(lambda texts: [encoder.encode_text(text) for text in texts])
+        self._texts: EmbeddingCache[str] = EmbeddingCache(lambda texts: [encoder.encode_text(text) for text in texts])
 
     @torch.inference_mode()
     def ask(self, queries: Sequence[Query]) -> list[Answer]:

@@ -60,14 +60,14 @@ def film(event: Sequence[int] = (), length: int = LENGTH) -> Episode:
     return Episode(name="film", views={"front": frames}, instruction="push the red disk", fps=10.0)
 
 
-def shown_times(query: Query) -> list[int]:
+def image_times(query: Query) -> list[int]:
     """Return the times of the images of a query."""
     return [int(image[0, 0, 0]) for image in images(query)]
 
 
 def grade(query: Query) -> Answer:
     """Answer with a grade that depends on the frames that are shown."""
-    return Answer(text=f"ANSWER: {1 + sum(shown_times(query)) % 5}")
+    return Answer(text=f"ANSWER: {1 + sum(image_times(query)) % 5}")
 
 
 def relevant_judge(answer: Callable[[Query], Answer] = grade) -> VlmJudge:
@@ -93,47 +93,47 @@ EVENT = (120, 121, 122)
 
 def test_a_brief_event_is_shown_from_its_first_frame_to_the_end(queries: list[Query]) -> None:
     for time in range(EVENT[0], LENGTH):
-        assert set(EVENT) & set(shown_times(queries[time - 1])), time
+        assert set(EVENT) & set(image_times(queries[time - 1])), time
 
 
 def test_even_frames_miss_it() -> None:
     judge = VlmJudge(Scripted(grade), RubricQuestion())
     score_episodes(judge, [film(EVENT)])
-    assert not set(EVENT) & set(shown_times(judge.chat.queries[-1]))
+    assert not set(EVENT) & set(image_times(judge.chat.queries[-1]))
 
 
 def test_frames_are_shown_in_order_of_time_and_never_more_than_the_maximum(queries: list[Query]) -> None:
     for time, query in enumerate(queries, start=1):
-        times = shown_times(query)
+        times = image_times(query)
         assert times == sorted(set(times)) and len(times) == min(time + 1, MAX_HISTORY_FRAMES)
 
 
 def test_the_first_previous_and_current_frame_are_always_shown(queries: list[Query]) -> None:
     for time, query in enumerate(queries, start=1):
-        assert {0, time - 1, time} <= set(shown_times(query))
+        assert {0, time - 1, time} <= set(image_times(query))
 
 
 def test_the_previous_frame_is_the_last_scored_one() -> None:
     def answer(query: Query) -> Answer:
-        return Answer(text="no idea") if shown_times(query)[-1] in range(20, 33) else grade(query)
+        return Answer(text="no idea") if image_times(query)[-1] in range(20, 33) else grade(query)
 
     judge = relevant_judge(answer)
     score_episodes(judge, [film(length=40)])
     for query in judge.chat.queries[20:33]:
-        assert 19 in shown_times(query)
+        assert 19 in image_times(query)
 
 
 def test_later_frames_do_not_change_the_choice(queries: list[Query]) -> None:
     for length in (30, 121, 150):
         judge = relevant_judge()
         score_episodes(judge, [film(EVENT, length)])
-        chosen = [shown_times(query) for query in judge.chat.queries]
-        assert chosen == [shown_times(query) for query in queries[: length - 1]]
+        chosen = [image_times(query) for query in judge.chat.queries]
+        assert chosen == [image_times(query) for query in queries[: length - 1]]
 
 
 def test_scores_offline_and_online_are_equal() -> None:
     def answer(query: Query) -> Answer:
-        return Answer(text="no idea") if shown_times(query)[-1] % 7 in (2, 3) else grade(query)
+        return Answer(text="no idea") if image_times(query)[-1] % 7 in (2, 3) else grade(query)
 
     episode = film((20, 21), 50)
     (online,) = score_episodes(relevant_judge(answer), [episode])
@@ -151,7 +151,7 @@ def test_a_restored_state_asks_the_same_questions() -> None:
     outputs = [
         model.step_many(s, views.select(np.arange(40, 50)))[0] for model, s in ((judge, state), (restored, state_copy))
     ]
-    assert [shown_times(q) for q in judge.chat.queries[39:]] == [shown_times(q) for q in restored.chat.queries]
+    assert [image_times(q) for q in judge.chat.queries[39:]] == [image_times(q) for q in restored.chat.queries]
     assert outputs[0].progress.tolist() == outputs[1].progress.tolist()
 
 
@@ -179,7 +179,7 @@ def test_a_frame_that_left_the_history_is_in_its_place_in_time() -> None:
         assert {45}.issubset(times) == (max_frames >= 3) and (0 in times) == (max_frames >= 2)
 
 
-def test_a_still_video_is_shown_once() -> None:
+def test_a_still_video_has_one_image_of_each_kind() -> None:
     """Frames that equal a chosen one add nothing."""
     still = film(length=30).views["front"][:1].repeat(30, axis=0)
     judge = relevant_judge()
