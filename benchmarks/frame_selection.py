@@ -1,9 +1,9 @@
 """Frames by relevance and novelty against evenly spaced ones: python benchmarks/frame_selection.py
 
-Three of the 200 frames of a film decide (`event_films.py`), and a judge sees eight of them. The judge is a small
+Three of the 200 frames of a video decide (`event_videos.py`), and a judge sees eight of them. The judge is a small
 Qwen3-VL, trained here because no released weights are available. It is taught the rubric question on random frames,
 which always show the event if there is one: it can judge what it sees, and knows neither selection. Then the same judge
-is asked about other films, by even and by chosen frames, once and by three readers. Finished phases are not repeated.
+is asked about other videos, by even and by chosen frames, once and by three readers. Finished phases are not repeated.
 Writes docs/results/frame_selection.md, and every measurement as a line of frame_selection.jsonl.
 """
 
@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 import tiny_vlm
-from event_films import (
+from event_videos import (
     EVENT_LENGTH,
     EVENT_STARTS,
-    FILM_LENGTH,
     IMAGE_SIZE,
     OUTCOMES,
     TASK,
+    VIDEO_LENGTH,
     VIEW,
     Event,
     Scenes,
@@ -60,12 +60,12 @@ from embodied_rm.types import Frames, IntArray, Views
 RESULTS_PAGE = Path("docs/results/frame_selection.md")
 SPLITS = {"teach": (160, 0), "held_out": (60, 900)}  # number of scenes and seed
 NUM_STEPS, BATCH_SIZE = 1200, 8  # of the training of the judge
-DONE, UNDONE = "5", "1"  # grades of a film without and with an event
+DONE, UNDONE = "5", "1"  # grades of a video without and with an event
 MOVING_FRAMES = 40  # frames until the cube is held
 MOVING_SHARE = 0.5  # share of the random frames that are from among them
 MIN_FRAMES = 3  # of a question of the training
 TARGET_GAIN = 0.05  # of success AUC
-FILM_SETTINGS = (TASK, VIEW, IMAGE_SIZE, FILM_LENGTH, EVENT_LENGTH, OUTCOMES, EVENT_STARTS)
+VIDEO_SETTINGS = (TASK, VIEW, IMAGE_SIZE, VIDEO_LENGTH, EVENT_LENGTH, OUTCOMES, EVENT_STARTS)
 NUM_RESAMPLES = 2000  # bootstrap samples of the intervals
 
 
@@ -89,11 +89,11 @@ class RandomFrames(FrameSelection):
         return [frames[time] for time in sorted(chosen)]
 
 
-def context_before_last(film: Frames, instruction: str) -> EpisodeContext:
-    """Return the context of a film [T, H, W, 3] at the frame before the last, as if every frame had been scored."""
-    frames = tuple(MultiViewFrame(image[None], np.ones(1, bool)) for image in film[:-1])
+def context_before_last(video: Frames, instruction: str) -> EpisodeContext:
+    """Return the context of a video [T, H, W, 3] at the frame before the last, as if every frame had been scored."""
+    frames = tuple(MultiViewFrame(image[None], np.ones(1, bool)) for image in video[:-1])
     history = empty_history(RubricQuestion.history_capacity, frames[0])
-    assert len(film) <= history.capacity, "every frame is kept"
+    assert len(video) <= history.capacity, "every frame is kept"
     return EpisodeContext(
         instruction=instruction,
         view_names=(VIEW,),
@@ -105,39 +105,39 @@ def context_before_last(film: Frames, instruction: str) -> EpisodeContext:
     )
 
 
-def context_at_end(film: Frames, instruction: str) -> EpisodeContext:
-    """Return the context of a film at its last frame."""
-    return context_before_last(film, instruction).advance(MultiViewFrame(film[-1][None], np.ones(1, bool)))
+def context_at_end(video: Frames, instruction: str) -> EpisodeContext:
+    """Return the context of a video at its last frame."""
+    return context_before_last(video, instruction).advance(MultiViewFrame(video[-1][None], np.ones(1, bool)))
 
 
 def draw_conversation(scenes: Scenes, rng: np.random.Generator) -> tiny_vlm.Conversation:
-    """Return the question of a random reader about random frames of a random film, and its grade."""
+    """Return the question of a random reader about random frames of a random video, and its grade."""
     scene = int(rng.integers(len(scenes)))
     event = draw_event(rng) if rng.random() < 0.5 else None
-    context = context_at_end(scenes.film(scene, event), str(scenes.instructions[scene]))
+    context = context_at_end(scenes.video(scene, event), str(scenes.instructions[scene]))
     (query,) = RubricQuestion(use_logprobs=True, selection=RandomFrames(event, rng)).build_queries(context)
     reader = str(rng.choice(["", *READERS]))
     query = replace(query, system=f"{query.system} {reader}".strip())
     return chat_messages(query), DONE if event is None else UNDONE
 
 
-def held_out_films(scenes: Scenes) -> list[tuple[int, Event | None]]:
-    """Return the scene and the event of each film: every scene without and with one, each outcome as often."""
+def held_out_videos(scenes: Scenes) -> list[tuple[int, Event | None]]:
+    """Return the scene and the event of each video: every scene without and with one, each outcome as often."""
     rng = np.random.default_rng(0)
     events = [draw_event(rng)._replace(outcome=scene % len(OUTCOMES)) for scene in range(len(scenes))]
     return [(scene, event) for scene, drawn in enumerate(events) for event in (None, drawn)]
 
 
 def choose_frames(path: Path, selection: FrameSelection, scenes: Scenes) -> list[list[int]]:
-    """Return the times of the frames that a selection shows of every held-out film, once per file."""
+    """Return the times of the frames that a selection shows of every held-out video, once per file."""
     if not path.exists():
         chosen = []
-        for scene, event in held_out_films(scenes):
-            context = context_at_end(scenes.film(scene, event), str(scenes.instructions[scene]))
+        for scene, event in held_out_videos(scenes):
+            context = context_at_end(scenes.video(scene, event), str(scenes.instructions[scene]))
             ids = [id(frame) for frame in selection.select(context, MAX_HISTORY_FRAMES)]
             chosen.append([time for time, frame in context.kept_frames().items() if id(frame) in ids])
             if len(chosen) % 10 == 0:
-                logging.info("%s: frames of %d of %d films chosen", path.stem, len(chosen), 2 * len(scenes))
+                logging.info("%s: frames of %d of %d videos chosen", path.stem, len(chosen), 2 * len(scenes))
         write_atomic(path, json.dumps(chosen))
     times: list[list[int]] = json.loads(path.read_text())
     return times
@@ -154,19 +154,19 @@ class FixedFrames(FrameSelection):
         return [frame_by_time[time] for time in self.times]
 
 
-def ask_about_films(folder: Path, chosen: Sequence[Sequence[int]], scenes: Scenes) -> dict[str, list[float]]:
-    """Ask the judge about the last frame of every held-out film, once and by three readers.
+def ask_about_videos(folder: Path, chosen: Sequence[Sequence[int]], scenes: Scenes) -> dict[str, list[float]]:
+    """Ask the judge about the last frame of every held-out video, once and by three readers.
 
     Returns:
-        Per film: whether the event is shown, the probability of success, the potential of the three readers and their
+        Per video: whether the event is shown, the probability of success, the potential of the three readers and their
         disagreement.
     """
     chat = LocalChat(folder)
-    results: dict[str, list[float]] = {"shown": [], "success": [], "potential": [], "spread": []}
-    for (scene, event), times in zip(held_out_films(scenes), chosen, strict=True):
-        film, question = scenes.film(scene, event), RubricQuestion(use_logprobs=True, selection=FixedFrames(times))
-        state = JudgeState((context_before_last(film, str(scenes.instructions[scene])),))
-        views = Views(names=(VIEW,), frames=film[None, None, -1])
+    results: dict[str, list[float]] = {"has_event": [], "success": [], "potential": [], "uncertainty": []}
+    for (scene, event), times in zip(held_out_videos(scenes), chosen, strict=True):
+        video, question = scenes.video(scene, event), RubricQuestion(use_logprobs=True, selection=FixedFrames(times))
+        state = JudgeState((context_before_last(video, str(scenes.instructions[scene])),))
+        views = Views(names=(VIEW,), frames=video[None, None, -1])
         judges = VlmJudge(chat, question), VlmJudge(chat, ThreeReadings(question))
         once, thrice = (judge.step(state, views)[0] for judge in judges)
         shows_event = event is not None and not set(times).isdisjoint(event.times)
@@ -177,13 +177,13 @@ def ask_about_films(folder: Path, chosen: Sequence[Sequence[int]], scenes: Scene
 
 
 def measure(out: Path, cache: ResultsCache, judge: Path, scenes: Scenes) -> dict[str, Mapping[str, Any]]:
-    """Return selection -> answers about the held-out films, from the cache or by asking the judge."""
+    """Return selection -> answers about the held-out videos, from the cache or by asking the judge."""
     results = {}
     for name in SELECTIONS:
         chosen = choose_frames(out / f"{name}.json", open_selection(name), scenes)
         config = JudgeConfig(type="question", folder=judge, question="rubric", answer_mode="logprobs", frames=name)
-        settings = {"judge": judge_digest(config), "films": FILM_SETTINGS, "held_out": SPLITS["held_out"]}
-        ask = partial(ask_about_films, judge, chosen, scenes)
+        settings = {"judge": judge_digest(config), "videos": VIDEO_SETTINGS, "held_out": SPLITS["held_out"]}
+        ask = partial(ask_about_videos, judge, chosen, scenes)
         results[name] = cache.get_or_measure(name, settings, out / name, ask)
         logging.info("%s: success AUC %.3f", name, success_auc(results[name], np.arange(len(scenes))))
     return results
@@ -202,15 +202,15 @@ def with_interval(statistic: Callable[[IntArray], float], num_scenes: int) -> li
 
 
 def success_auc(result: Mapping[str, Any], rows: IntArray) -> float:
-    """Return the success AUC on the films of some scenes: those without an event are done."""
+    """Return the success AUC on the videos of some scenes: those without an event are done."""
     success = np.array(result["success"]).reshape(-1, 2)[rows]
     return roc_auc(success.ravel(), np.tile([True, False], len(rows)))
 
 
-def spread_correlation(result: Mapping[str, Any], rows: IntArray) -> float:
+def uncertainty_correlation(result: Mapping[str, Any], rows: IntArray) -> float:
     """Return the Spearman correlation of the readers' disagreement with the error of their potential."""
-    potential, spread = (np.array(result[name]).reshape(-1, 2)[rows] for name in ("potential", "spread"))
-    return spearman(spread.ravel(), np.abs(potential - np.array([1, 0])).ravel())
+    potential, uncertainty = (np.array(result[name]).reshape(-1, 2)[rows] for name in ("potential", "uncertainty"))
+    return spearman(uncertainty.ravel(), np.abs(potential - np.array([1, 0])).ravel())
 
 
 def results_page(results: Mapping[str, Mapping[str, Any]], num_steps: int) -> str:
@@ -219,9 +219,9 @@ def results_page(results: Mapping[str, Mapping[str, Any]], num_steps: int) -> st
     num_scenes = len(even["success"]) // 2
     auc = {name: with_interval(partial(success_auc, results[name]), num_scenes) for name in results}
     gain = with_interval(lambda rows: success_auc(relevant, rows) - success_auc(even, rows), num_scenes)
-    correlation = {name: with_interval(partial(spread_correlation, results[name]), num_scenes) for name in results}
+    correlation = {name: with_interval(partial(uncertainty_correlation, results[name]), num_scenes) for name in results}
     rows = [
-        f"| `judge.frames={name}` | {sum(results[name]['shown']) / num_scenes:.2f} | {show(auc[name])} "
+        f"| `judge.frames={name}` | {sum(results[name]['has_event']) / num_scenes:.2f} | {show(auc[name])} "
         f"| {show(correlation[name])} |"
         for name in results
     ]
@@ -230,23 +230,23 @@ def results_page(results: Mapping[str, Mapping[str, Any]], num_steps: int) -> st
         [
             "# Frames by relevance and novelty",
             "",
-            f"`python benchmarks/frame_selection.py`: {2 * num_scenes} held-out films of `{TASK}`, of {FILM_LENGTH}",
+            f"`python benchmarks/frame_selection.py`: {2 * num_scenes} held-out videos of `{TASK}`, of {VIDEO_LENGTH}",
             f"frames each, in which the cube is lifted and held. In half of them, {EVENT_LENGTH} frames show that it",
-            "is not: it is dropped, put back, or the other cube is held. The task is done exactly without such an event.",
+            "is not: it is dropped, put back, or the other cube is held. The task is done exactly without an event.",
             f"A judge sees {MAX_HISTORY_FRAMES} frames of the wrist camera. It is a small Qwen3-VL, taught here on",
-            f"other films ({num_steps} steps of {BATCH_SIZE} questions), with random frames that always show the",
+            f"other videos ({num_steps} steps of {BATCH_SIZE} questions), with random frames that always show the",
             "event. So it can judge what it sees and knows neither selection: the same weights answer about both.",
             "",
-            "| frames | events shown | success AUC | three readers: correlation of spread and error |",
+            "| frames | events included | success AUC | three readers: correlation of uncertainty and error |",
             "|---|---|---|---|",
             *rows,
             f"| difference | | {show(gain)} | |",
             "",
             f"Brackets hold 95 % intervals over {num_scenes} scenes. Target of the difference of success AUC: "
             f"{TARGET_GAIN}: {outcome}.",
-            "The correlation is Spearman's. The spread is half the range of the three readers' potentials",
-            "(`judge.readings=3`), and the error that of their median. A reader cannot doubt what it is not shown, so",
-            "the spread says little where the event is missed.",
+            "The correlation is Spearman's. The uncertainty is half the range of the three readers' potentials",
+            "(`judge.readings=3`), and the error that of their median. A reader knows nothing of what it does not",
+            "see, so the uncertainty says little where the event is missed.",
             "",
             f"{describe_machine()}.",
             "",
@@ -263,7 +263,7 @@ def show(interval: Sequence[float]) -> str:
 def main() -> None:
     """Run the missing phases and write the results page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/frame_selection"), help="folder of films and judge")
+    parser.add_argument("--out", type=Path, default=Path("runs/frame_selection"), help="folder of videos and judge")
     parser.add_argument("--steps", type=int, default=NUM_STEPS, help="training steps of the judge")
     parser.add_argument("--page", type=Path, default=RESULTS_PAGE, help="results page")
     args = parser.parse_args()

@@ -91,7 +91,7 @@ def queries() -> list[Query]:
 EVENT = (120, 121, 122)
 
 
-def test_a_brief_event_is_shown_from_its_first_frame_to_the_end(queries: list[Query]) -> None:
+def test_a_brief_event_is_visible_from_its_first_frame_to_the_end(queries: list[Query]) -> None:
     for time in range(EVENT[0], LENGTH):
         assert set(EVENT) & set(image_times(queries[time - 1])), time
 
@@ -102,13 +102,13 @@ def test_even_frames_miss_it() -> None:
     assert not set(EVENT) & set(image_times(judge.chat.queries[-1]))
 
 
-def test_frames_are_shown_in_order_of_time_and_never_more_than_the_maximum(queries: list[Query]) -> None:
+def test_frames_are_in_order_of_time_and_never_more_than_the_maximum(queries: list[Query]) -> None:
     for time, query in enumerate(queries, start=1):
         times = image_times(query)
         assert times == sorted(set(times)) and len(times) == min(time + 1, MAX_HISTORY_FRAMES)
 
 
-def test_the_first_previous_and_current_frame_are_always_shown(queries: list[Query]) -> None:
+def test_the_first_previous_and_current_frame_are_always_there(queries: list[Query]) -> None:
     for time, query in enumerate(queries, start=1):
         assert {0, time - 1, time} <= set(image_times(query))
 

@@ -1,6 +1,6 @@
-"""Films of 200 frames of `lift_cube` in which three frames can decide: the cube is held, and for an instant it is not.
+"""Videos of 200 frames of `lift_cube` in which three frames can decide: the cube is held, and for an instant it is not.
 
-A film is recorded in the simulator: a scripted success that holds the cube up to the end. Its event is three frames of
+A video is recorded in the simulator: a scripted success that holds the cube up to the end. Its event is three frames of
 a scripted failure in the same scene: the cube is dropped, put back, or the other one is held. The task is done exactly
 without an event.
 """
@@ -21,7 +21,7 @@ from embodied_sim.scripted_policy import ScriptedPolicy
 from embodied_sim.vec_env import TabletopVecEnv, VecEnvConfig
 
 TASK, VIEW, IMAGE_SIZE = "lift_cube", "wrist", 32
-FILM_LENGTH, EVENT_LENGTH = 200, 3  # frames
+VIDEO_LENGTH, EVENT_LENGTH = 200, 3  # frames
 OUTCOMES = ("drop", "undo", "wrong_object")  # scripted failures that events are taken from
 FAILURE_LENGTH, NUM_LAST_FRAMES = 100, 20  # control steps of a failure, and those of its end that events are taken from
 EVENT_STARTS = (60, 190)  # first and last time at which an event can begin: the cube is held, and held again later
@@ -32,15 +32,15 @@ ACTION_NOISE, SPEED_RANGE = 0.3, (0.6, 1.0)  # as in the recordings of `collect`
 class Scenes(NamedTuple):
     """Recordings of S scenes."""
 
-    held: Frames  # uint8 [S, FILM_LENGTH, H, W, 3]: the task is done, and stays done
+    held: Frames  # uint8 [S, VIDEO_LENGTH, H, W, 3]: the task is done, and stays done
     failed: Frames  # uint8 [S, len(OUTCOMES), NUM_LAST_FRAMES, H, W, 3]: the end of each failure
     instructions: npt.NDArray[np.str_]  # [S]
 
     def __len__(self) -> int:
         return len(self.held)
 
-    def film(self, scene: int, event: Event | None) -> Frames:
-        """Return the film of a scene, uint8 [FILM_LENGTH, H, W, 3]."""
+    def video(self, scene: int, event: Event | None) -> Frames:
+        """Return the video of a scene, uint8 [VIDEO_LENGTH, H, W, 3]."""
         if event is None:
             return self.held[scene]
         frames = self.held[scene].copy()
@@ -50,15 +50,15 @@ class Scenes(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happens in a film, and when."""
+    """What happens in a video, and when."""
 
     outcome: int  # index in `OUTCOMES`
-    start: int  # its first frame in the film
+    start: int  # its first frame in the video
     source: int  # its first frame in the end of the failure
 
     @property
     def times(self) -> range:
-        """Frames of the film that show it."""
+        """Frames of the video that show it."""
         return range(self.start, self.start + EVENT_LENGTH)
 
 
@@ -94,7 +94,7 @@ def record_batch(seed: int) -> Scenes:
         autoreset_mode=AutoresetMode.DISABLED,
     )
     env = TabletopVecEnv(TASK, config=config)
-    held, is_done = play(env, "success", FILM_LENGTH, seed)
+    held, is_done = play(env, "success", VIDEO_LENGTH, seed)
     failures = [play(env, outcome, FAILURE_LENGTH, seed)[0][:, -NUM_LAST_FRAMES:] for outcome in OUTCOMES]
     instructions = np.array(env.instructions)
     env.close()
