@@ -193,7 +193,7 @@ def train_small_judge(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, JUDGE_LEARNING_RATE, num_steps, pct_start=0.05)
     for step in range(num_steps):
         turns = [draw_conversation(rng) for _ in range(batch_size)]
-        loss = model(**encode_conversations(processor, turns)).loss
+        loss = answer_loss(model, encode_conversations(processor, turns))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -205,6 +205,14 @@ def train_small_judge(
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
+
+
+def answer_loss(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the loss of `encode_conversations`, without computing what the model would say before the answers."""
+    labels = inputs["labels"]
+    num_kept = labels.shape[1] - int((labels != -100).any(dim=0).nonzero()[0]) + 1  # a token is predicted at the last
+    loss: torch.Tensor = model(**{**inputs, "labels": labels[:, -num_kept:]}, logits_to_keep=num_kept).loss
+    return loss
 
 
 def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any]]:

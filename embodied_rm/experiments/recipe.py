@@ -67,7 +67,8 @@ class RefinementRecipe:
             ignored_keys += HEURISTIC_KEYS
         if self.refine.judge.type is None:
             ignored_keys += ("judge",)
-        refine_settings = {**asdict(self.refine), **ignored_paths, **dict.fromkeys(ignored_keys)}
+        used_settings = {**asdict(self.refine), "judge": self.refine.judge.scoring_settings()}
+        refine_settings = {**used_settings, **ignored_paths, **dict.fromkeys(ignored_keys)}
         unused_keys = (*DEMONSTRATION_KEYS, *unused_algorithm_keys(self.refine.algorithm))
         unused_keys += ("program",) if self.refine.program is None else ()
         unused_keys += () if self.refine.teach.every else ("teach",)

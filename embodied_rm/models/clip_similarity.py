@@ -72,6 +72,8 @@ class ClipSimilarity:
         self.config, clip = load_open_clip(source)
         self.input_spec, self.alpha = InputSpec(image_size=self.config.image_size), alpha
         self._clip = clip.eval()
+        self.logit_scale = float(clip.logit_scale.detach().exp())
+        """Factor of similarities under which the model was trained to tell which sentence belongs to which image."""
         self._baseline = self.encode_text([baseline])
 
     def encode_text(self, sentences: Sequence[str]) -> Tensor:

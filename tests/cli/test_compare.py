@@ -132,6 +132,17 @@ def test_heuristic_keys_do_not_affect_cells_without_a_potential():
     )
 
 
+def test_settings_of_chosen_frames_affect_only_cells_of_judges_that_choose():
+    def judge_settings(*args):
+        keys = ["refine.judge.type=question", "refine.judge.question=rubric", *args]
+        config = compose_typed("compare", ["tasks=[lift_cube]", *keys], CompareConfig)
+        return make_recipe(config, 0, "lift_cube", "shaped").cache_settings("m")[1]["refine"]["judge"]
+
+    even, relevant = judge_settings(), judge_settings("refine.judge.frames=relevant")
+    assert relevant == {**even, "frames": "relevant", "frame_encoder": "efficientnet_lite0"}
+    assert not {"frames", "frame_encoder"} & even.keys(), "cells that were stored before stay valid"
+
+
 def test_a_policy_of_embeddings_is_cloned_from_the_views_of_its_refinement():
     seeing = compose_typed("compare", ["clone.obs_mode=proprio+embeddings", "clone.env.views=[front]"], CompareConfig)
     two_rules = make_recipe(seeing, 0, "lift_cube", "shaped")

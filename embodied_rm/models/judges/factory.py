@@ -10,6 +10,8 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.goal_images import read_goal_images
 from embodied_rm.models.judges.chat import ChatModel
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig, read_api_key
+from embodied_rm.models.judges.frame_encoders import open_frame_encoder
+from embodied_rm.models.judges.frame_selection import RELEVANT, RelevantFrames
 from embodied_rm.models.judges.judge_config import (
     QUESTIONS_BY_ANSWER_MODE,
     REMOTE_TYPE,
@@ -18,7 +20,7 @@ from embodied_rm.models.judges.judge_config import (
     JudgeConfig,
 )
 from embodied_rm.models.judges.local import ATTENTION_IMPLEMENTATIONS, WEIGHT_DTYPES, LocalChat
-from embodied_rm.models.judges.questions import Question
+from embodied_rm.models.judges.questions import Question, VideoQuestion
 from embodied_rm.models.judges.readings import ThreeReadings
 from embodied_rm.models.judges.remote import RemoteRewardModel
 from embodied_rm.models.judges.shuffled import ShuffledJudge
@@ -53,7 +55,7 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | SarmJudge | Re
     """
     assert config.type is not None
     config.check_location()
-    for folder in (config.folder, config.base_model):
+    for folder in (config.folder, config.base_model, config.frame_encoder_folder):
         if folder is not None:
             check_model_folder(folder)
     if config.type == REMOTE_TYPE:
@@ -95,6 +97,15 @@ def make_chat(config: JudgeConfig, pixel_limits: tuple[int, int] | None = None) 
     return EndpointChat(EndpointConfig(**{field.name: getattr(config, field.name) for field in fields(EndpointConfig)}))
 
 
+def make_question(config: JudgeConfig) -> Question:
+    """Return the question of a configuration, which shows the frames that `judge.frames` chooses."""
+    question = QUESTIONS_BY_ANSWER_MODE[config.answer_mode][config.question]
+    if config.frames != RELEVANT:
+        return question
+    assert isinstance(question, VideoQuestion)
+    return question.with_selection(RelevantFrames(open_frame_encoder(config.frame_encoder)))
+
+
 def make_goal_chat(config: JudgeConfig, encoder_class: type[R3mEncoder | LivEncoder]) -> GoalDistanceChat:
     """Create a frozen encoder that measures distances to a goal."""
     return GoalDistanceChat(encoder_class(local_folder(config), config.device), config.batch_size)
@@ -130,7 +141,7 @@ BASE_MODEL_HINTS = {
     "sarm": "the folder of openai/clip-vit-base-patch32",
 }
 JUDGE_FACTORIES: Mapping[str, Callable[[JudgeConfig], tuple[ChatModel, Question]]] = {
-    "question": lambda c: (make_chat(c), QUESTIONS_BY_ANSWER_MODE[c.answer_mode][c.question]),
+    "question": lambda c: (make_chat(c), make_question(c)),
     "robo_dopamine": lambda c: (make_chat(c, PIXEL_LIMITS), RoboDopamineQuestion(c.views)),
     "vlac": lambda c: (VlacChat(local_folder(c), **runtime_options(c)), VlacQuestion(c.views)),
     "robo_reward": lambda c: (make_chat(c), RoboRewardQuestion(c.views)),

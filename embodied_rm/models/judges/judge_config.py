@@ -8,7 +8,8 @@ from pathlib import Path
 
 from embodied_rm.errors import UserError, check_minimum, lookup
 from embodied_rm.models.goal_images import read_image_file
-from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, TEXT_QUESTIONS, Question
+from embodied_rm.models.judges.frame_selection import EVEN, SELECTIONS
+from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, TEXT_QUESTIONS, Question, VideoQuestion
 
 JUDGE_TYPES = {
     "question": "any vision-language model with a question of this package",
@@ -51,6 +52,8 @@ class JudgeConfig:
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
     readings: int = 1  # of question: 1, or 3 by a conservative, a neutral and an aggressive reader
+    frames: str = EVEN  # of a question about the video so far: one of `SELECTIONS`
+    frame_encoder: str = "efficientnet_lite0"  # of frames=relevant: it, or an open_clip model
     readout: str = "online"  # of ReWiND: one of `READOUTS`
     views: tuple[str, ...] = ()  # Views that it gets, in this order. Empty: all.
     image_size: tuple[int, ...] = ()  # Height and width of its images, in pixels. Empty: as recorded.
@@ -82,11 +85,44 @@ class JudgeConfig:
             raise UserError(
                 f"judge.readings={self.readings}: it is 1, or 3 for judge=question with a question about each frame"
             )
+        self._check_question()
+        self._check_frames()
+
+    def _check_question(self) -> None:
         if self.type == "question":
             lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
             questions = [*QUESTIONS_BY_ANSWER_MODE[self.answer_mode]]
             questions += [SHUFFLED_QUESTION] * (self.answer_mode == TEXT_ANSWERS)
             lookup(dict.fromkeys(questions), self.question, f"question for answer_mode={self.answer_mode}")
+
+    def _check_frames(self) -> None:
+        lookup(SELECTIONS, self.frames, "value of judge.frames")
+        if self.frames == EVEN:
+            if self.frame_encoder != JudgeConfig.frame_encoder:
+                raise UserError(f"judge.frame_encoder={self.frame_encoder} is a setting of judge.frames=relevant")
+            return
+        question = QUESTIONS_BY_ANSWER_MODE[self.answer_mode].get(self.question) if self.type == "question" else None
+        if not isinstance(question, VideoQuestion):
+            raise UserError(
+                f"judge.frames={self.frames} is a setting of judge=question with a question about the video so far, "
+                f"{' or '.join(VIDEO_QUESTIONS)}"
+            )
+
+    @property
+    def frame_encoder_folder(self) -> Path | None:
+        """Folder of the encoder that chooses frames; None: it has a name instead."""
+        from embodied_rm.models.open_clip_config import LOCAL_PREFIX  # imports torch, which takes seconds
+
+        name = self.frame_encoder
+        return Path(name.removeprefix(LOCAL_PREFIX)) if name.startswith(LOCAL_PREFIX) else None
+
+    def scoring_settings(self) -> dict[str, object]:
+        """Return the settings that can change a score.
+
+        Settings of `judge.frames=relevant` are among them only there: what was stored before they existed stays valid.
+        """
+        added_later = ("frames", "frame_encoder") if self.frames == EVEN else ()
+        return {key: value for key, value in vars(self).items() if key not in added_later}
 
     def check_location(self) -> None:
         """Raise `UserError` unless the location of the judge is complete and fits its type."""
@@ -104,12 +140,13 @@ class JudgeConfig:
 
 def judge_digest(config: JudgeConfig) -> str:
     """Return the SHA-256 of everything that determines its scores: the settings and all files that they name."""
-    located = ("folder", "base_model", "device", "goal_images")
-    settings = {key: str(value) for key, value in vars(config).items() if key not in located}
+    folders = [config.folder, config.base_model, config.frame_encoder_folder]
+    located = ["folder", "base_model", "device", "goal_images"] + ["frame_encoder"] * (folders[-1] is not None)
+    settings = {key: str(value) for key, value in config.scoring_settings().items() if key not in located}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for path in config.goal_images:
         digest.update(path.stem.encode() + read_image_file(path))
-    for folder in (config.folder, config.base_model):
+    for folder in folders:
         for path in sorted(folder.rglob("*")) if folder is not None else ():
             if path.is_file():
                 digest.update(str(path.relative_to(folder)).encode())  # type: ignore[arg-type]
@@ -122,4 +159,13 @@ QUESTIONS_BY_ANSWER_MODE: Mapping[str, Mapping[str, Question]] = {
     TEXT_ANSWERS: TEXT_QUESTIONS,
     LOGPROB_ANSWERS: LOGPROB_QUESTIONS,
 }
+VIDEO_QUESTIONS = tuple(
+    dict.fromkeys(
+        name
+        for questions in QUESTIONS_BY_ANSWER_MODE.values()
+        for name, question in questions.items()
+        if isinstance(question, VideoQuestion)
+    )
+)
+"""Names of the questions about the video so far."""
 NO_JUDGE = JudgeConfig()  # the configuration without a judge: the checkpoint is used

@@ -14,7 +14,7 @@ from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.reward_model import RewardState, RowIndices
 from embodied_rm.types import Array
 
-CONTEXT_FIELDS = ("instruction", "view_names", "potential", "success", "num_scores")
+CONTEXT_FIELDS = ("instruction", "view_names", "previous_time", "potential", "success", "num_scores")
 HISTORY_FIELDS = ("capacity", "stride", "length")
 """Fields of `EpisodeContext` and `FrameHistory` that are stored as JSON."""
 
@@ -29,6 +29,7 @@ class EpisodeContext:
     first: MultiViewFrame
     previous: MultiViewFrame  # the last scored frame
     current: MultiViewFrame
+    previous_time: int = 0  # number of frames before the last scored one
     goal: MultiViewFrame | None = None
     potential: float = 0.0  # potential of the last scored frame; outputs clip it to [0, 1]
     success: float = 0.0  # probability of success at the last scored frame
@@ -41,8 +42,22 @@ class EpisodeContext:
 
     def with_score(self, potential: float, success: float) -> EpisodeContext:
         """Return the context after the current frame was scored."""
-        scores = self.num_scores + 1
-        return replace(self, potential=potential, success=success, previous=self.current, num_scores=scores)
+        scored = self.with_current_as_previous()
+        return replace(scored, potential=potential, success=success, num_scores=self.num_scores + 1)
+
+    def with_current_as_previous(self) -> EpisodeContext:
+        """Return the context in which the current frame is the last scored one."""
+        return replace(self, previous=self.current, previous_time=self.history.length)
+
+    def with_last_score(self, last: EpisodeContext) -> EpisodeContext:
+        """Return the context with the last scored frame, and its score, of another context."""
+        names = ("previous", "previous_time") if last.first.visible.any() else ()
+        return replace(self, **{name: getattr(last, name) for name in (*names, "potential", "success", "num_scores")})
+
+    def kept_frames(self) -> dict[int, MultiViewFrame]:
+        """Return the number of frames before it -> frame: the history, the last scored one and the current one."""
+        stored = {i * self.history.stride: frame for i, frame in enumerate(self.history.frames)}
+        return {**stored, self.previous_time: self.previous, self.history.length: self.current}
 
     def advance(self, frame: MultiViewFrame) -> EpisodeContext:
         """Return the context of the next timestep. The episode starts at its first visible frame."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
 from embodied_rm.models.judges.frame_history import MultiViewFrame
+from embodied_rm.models.judges.frame_selection import EvenFrames, FrameSelection
 from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Frames
 
@@ -74,14 +75,6 @@ def before_and_current_parts(header: str, before: MultiViewFrame, context: Episo
     """Return an earlier frame under a header, and the current frame."""
     names = context.view_names
     return [*view_parts(header, before, names), *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names)]
-
-
-def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES) -> list[ContentPart]:
-    """Return up to `max_frames` timesteps of the video so far, the current one last."""
-    parts: list[ContentPart] = [prompts.HISTORY_HEADER]
-    for number, frame in enumerate(context.history.sample_evenly(context.current, max_frames), start=1):
-        parts += view_parts(prompts.FRAME_LABEL.format(number=number), frame, context.view_names)
-    return parts
 
 
 def interleave_images(
@@ -186,31 +179,58 @@ class CloserQuestion(Question):
         return ParsedAnswer(float(apply_hop(context.potential, CLOSER_HOP * (probabilities["B"] - probabilities["A"]))))
 
 
-@dataclass(frozen=True)
-class RubricQuestion(Question):
+class VideoQuestion(Question):
+    """A question about the video so far, of which it shows some frames."""
+
+    history_capacity = 64
+
+    def __init__(self, selection: FrameSelection | None = None) -> None:
+        """`selection`: which frames it shows; None: evenly spaced ones."""
+        self.selection = selection or EvenFrames()
+        self.uses_previous_frame = self.selection.uses_previous_frame
+
+    @abstractmethod
+    def with_selection(self, selection: FrameSelection) -> VideoQuestion:
+        """Return the same question about other frames."""
+
+    def history_parts(self, context: EpisodeContext) -> list[ContentPart]:
+        """Return up to `MAX_HISTORY_FRAMES` timesteps of the video so far, the current one last."""
+        parts: list[ContentPart] = [prompts.HISTORY_HEADER]
+        for number, frame in enumerate(self.selection.select(context, MAX_HISTORY_FRAMES), start=1):
+            parts += view_parts(prompts.FRAME_LABEL.format(number=number), frame, context.view_names)
+        return parts
+
+
+class RubricQuestion(VideoQuestion):
     """Grade of the video so far, from 1 to 5 (RoboReward): progress is (grade - 1) / 4, success is a 5."""
 
     predicts_success = True
-    history_capacity = 64
-    use_logprobs: bool = False
+
+    def __init__(self, *, use_logprobs: bool = False, selection: FrameSelection | None = None) -> None:
+        super().__init__(selection)
+        self.use_logprobs = use_logprobs
+
+    def with_selection(self, selection: FrameSelection) -> RubricQuestion:
+        return RubricQuestion(use_logprobs=self.use_logprobs, selection=selection)
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         question = prompts.RUBRIC_CHOICE_QUESTION if self.use_logprobs else prompts.RUBRIC_QUESTION
         choices = GRADE_CHOICES if self.use_logprobs else ()
-        return (make_query(context, history_parts(context), question, max_tokens=32, choices=choices),)
+        return (make_query(context, self.history_parts(context), question, max_tokens=32, choices=choices),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         return grade_to_answer(choice_probabilities(answers[0], GRADE_CHOICES, parse.answer))
 
 
-class TrueLogprobQuestion(Question):
+class TrueLogprobQuestion(VideoQuestion):
     """log P("True") of the video so far, scaled by fixed bounds (TOPReward, arXiv 2602.19313)."""
 
-    history_capacity = 64
+    def with_selection(self, selection: FrameSelection) -> TrueLogprobQuestion:
+        return TrueLogprobQuestion(selection)
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         question = prompts.TRUE_QUESTION.format(instruction=context.instruction)
-        return (Query(parts=(*history_parts(context), question), choices=("True",)),)
+        return (Query(parts=(*self.history_parts(context), question), choices=("True",)),)
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         assert answers[0].logprobs is not None

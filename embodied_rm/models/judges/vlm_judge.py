@@ -105,13 +105,11 @@ class VlmJudge:
         for frame in self._extract_frames(state, views):
             latest = latest.advance(frame)
             candidates.append(latest)
-            latest = replace(latest, previous=latest.current)
+            latest = latest.with_current_as_previous()
         (last,), scores = state.contexts, []
         for candidate, answers in zip(candidates, self._ask_visible(candidates, visible), strict=True):
-            previous = last.previous if last.first.visible.any() else candidate.previous
-            scored = {name: getattr(last, name) for name in ("potential", "success", "num_scores")}
-            context = replace(candidate, previous=previous, **scored)
-            if answers and self.question.uses_previous_frame and previous is not candidate.previous:
+            context = candidate.with_last_score(last)
+            if answers and self.question.uses_previous_frame and context.previous is not candidate.previous:
                 (answers,) = self._ask_visible([context], [True])
             scores.append(self._parse_answers(context, answers))
             last = scores[-1].context

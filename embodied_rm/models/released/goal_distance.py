@@ -4,15 +4,15 @@ Their authors use the negative distance as reward. The potential is 1 minus the 
 frame, as in the curves of VIP's authors (`vip/examples/plot_reward_curves.py`).
 """
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from embodied_rm.errors import CheckpointError
+from embodied_rm.models.embedding_cache import EmbeddingCache
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
 from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, mean_head_output
@@ -20,7 +20,6 @@ from embodied_rm.models.released.torch_pickle import describe_keys, read_torch_f
 from embodied_rm.types import Frames
 
 CHECKPOINT_FILE = "model.pt"  # name under which these models are released
-MAX_CACHED_EMBEDDINGS = 4096  # the first frame and the goal of an episode are in all its queries
 
 
 class GoalEncoder(ABC):
@@ -51,32 +50,27 @@ class GoalDistanceChat:
     def __init__(self, encoder: GoalEncoder, batch_size: int) -> None:
         """`batch_size`: images per forward pass."""
         self.encoder, self.batch_size = encoder, batch_size
-        self._cache: dict[Hashable, Tensor] = {}
+        # The first frame and the goal of an episode are in all its queries.
+        self._images = EmbeddingCache(self._encode_images)
+        self._texts: EmbeddingCache[str] = EmbeddingCache(lambda texts: [encoder.encode_text(text) for text in texts])
 
     @torch.inference_mode()
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order."""
-        self._encode({part_key(part): part for query in queries for part in query.parts})
+        self._images.get([part for query in queries for part in query.parts if not isinstance(part, str)])
         return [self._answer(query) for query in queries]
 
     def _answer(self, query: Query) -> Answer:
-        first, current, goal = (self._cache[part_key(part)] for part in query.parts)
+        first, current, goal = (self._embedding(part) for part in query.parts)
         first_distance, distance = self.encoder.distance(torch.stack([first, current]), goal).tolist()
         return Answer(head_outputs={"progress": to_potential(distance, first_distance)})
 
-    def _encode(self, parts: Mapping[Hashable, ContentPart]) -> None:
-        """Add the embeddings of images and texts to the cache."""
-        new_parts = {key: part for key, part in parts.items() if key not in self._cache}
-        if len(self._cache) + len(new_parts) > MAX_CACHED_EMBEDDINGS:
-            self._cache = {key: value for key, value in self._cache.items() if key in parts}
-        images = {key: part for key, part in new_parts.items() if not isinstance(part, str)}
-        texts = {key: part for key, part in new_parts.items() if isinstance(part, str)}
-        self._cache |= {key: self.encoder.encode_text(text) for key, text in texts.items()}
-        if images:
-            pixels = torch.stack([self.encoder.preprocess(image) for image in images.values()])
-            batches = pixels.to(self.encoder.device).split(self.batch_size)
-            embeddings = torch.cat([self.encoder.encode_images(batch) for batch in batches])
-            self._cache.update(zip(images, embeddings, strict=True))
+    def _embedding(self, part: ContentPart) -> Tensor:
+        return (self._texts.get([part]) if isinstance(part, str) else self._images.get([part]))[0]
+
+    def _encode_images(self, images: Sequence[Frames]) -> Tensor:
+        pixels = torch.stack([self.encoder.preprocess(image) for image in images])
+        return torch.cat([self.encoder.encode_images(b) for b in pixels.to(self.encoder.device).split(self.batch_size)])
 
 
 class GoalDistanceQuestion(Question):
@@ -101,11 +95,6 @@ class ImageGoalQuestion(GoalDistanceQuestion):
     """The same for encoders without instructions."""
 
     needs_goal = True
-
-
-def part_key(part: ContentPart) -> Hashable:
-    """Return a key that two parts of queries share if they are equal."""
-    return part if isinstance(part, str) else (part.shape, hashlib.sha256(part.tobytes()).digest())
 
 
 def to_potential(distance: float, first_distance: float) -> float:

@@ -73,9 +73,8 @@ class RewindChat:
 def embed_queries(encoders: RewindEncoders, queries: Sequence[Query]) -> tuple[list[Tensor], Tensor]:
     """Return the embeddings of the videos, each [L, IMAGE_EMBED_DIM], and of the instructions [N, TEXT_EMBED_DIM]."""
     videos = [[part for part in query.parts[1:] if not isinstance(part, str)] for query in queries]
-    encoders.cache_images([frame for video in videos for frame in video])
     text_embeds = torch.stack([encoders.encode_text(str(query.parts[0])) for query in queries])
-    return [encoders.encode_video(video) for video in videos], text_embeds
+    return encoders.encode_videos(videos), text_embeds
 
 
 @dataclass(frozen=True)

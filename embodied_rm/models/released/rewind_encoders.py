@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
+from embodied_rm.models.embedding_cache import EmbeddingCache
 from embodied_rm.models.load_pretrained import check_missing, load_pretrained, weight_names
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.types import Frames
@@ -19,8 +20,6 @@ IMAGE_EMBED_DIM, TEXT_EMBED_DIM = 768, 384
 MAX_TEXT_TOKENS = 128  # maximum number of tokens of an instruction
 VISION_MODEL_DIR, TEXT_MODEL_DIR = "dinov2", "minilm"
 """Folders in `base_model` with facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2."""
-MAX_CACHED_EMBEDDINGS = 4096
-"""Maximum number of cached image embeddings. All frames of a video but the last one were in earlier queries."""
 
 
 class RewindEncoders:
@@ -49,33 +48,29 @@ class RewindEncoders:
             raise CheckpointError(f"{text_dir}: its tokenizer.json cannot be read ({error})") from None
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(MAX_TEXT_TOKENS)
-        self._image_cache: dict[bytes, Tensor] = {}
-        self._text_cache: dict[str, Tensor] = {}
+        # All frames of a video but the last one were in earlier queries.
+        self._images = EmbeddingCache(self._encode_images)
+        self._texts = EmbeddingCache(self._encode_texts)
 
-    def encode_video(self, frames: Sequence[Frames]) -> Tensor:
-        """Return the embeddings of cached images, [L, IMAGE_EMBED_DIM]; see `cache_images`."""
-        return torch.stack([self._image_cache[frame.tobytes()] for frame in frames])
+    def encode_videos(self, videos: Sequence[Sequence[Frames]]) -> list[Tensor]:
+        """Return the class token embeddings of videos, each [L, IMAGE_EMBED_DIM]; new images are encoded together."""
+        self._images.get([frame for video in videos for frame in video])
+        return [torch.stack(self._images.get(video)) for video in videos]
 
     def encode_text(self, task: str) -> Tensor:
         """Return the embedding of an instruction [TEXT_EMBED_DIM]: the mean over its tokens."""
-        if task not in self._text_cache:
-            if len(self._text_cache) >= MAX_CACHED_EMBEDDINGS:
-                self._text_cache.clear()
-            ids = torch.tensor([self.tokenizer.encode(task[:MAX_TEXT_CHARS]).ids], device=self._device)
-            embedding = self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0]
-            self._text_cache[task] = nn.functional.normalize(embedding, dim=0) if self._normalize_text else embedding
-        return self._text_cache[task]
+        return self._texts.get([task])[0]
 
-    def cache_images(self, frames: Sequence[Frames]) -> None:
-        """Add the class token embeddings of images to the cache."""
-        new_frames = {key: frame for frame in frames if (key := frame.tobytes()) not in self._image_cache}
-        if len(self._image_cache) + len(new_frames) > MAX_CACHED_EMBEDDINGS:
-            keys = {frame.tobytes() for frame in frames}
-            self._image_cache = {key: value for key, value in self._image_cache.items() if key in keys}
-        if new_frames:
-            pixels = torch.stack([self._preprocess(frame) for frame in new_frames.values()]).to(self._device)
-            embeddings = self.vision_model(pixel_values=pixels).last_hidden_state[:, 0]
-            self._image_cache.update(zip(new_frames, embeddings, strict=True))
+    def _encode_images(self, frames: Sequence[Frames]) -> Tensor:
+        pixels = torch.stack([self._preprocess(frame) for frame in frames]).to(self._device)
+        embeddings: Tensor = self.vision_model(pixel_values=pixels).last_hidden_state[:, 0]
+        return embeddings
+
+    def _encode_texts(self, tasks: Sequence[str]) -> list[Tensor]:
+        rows = (self.tokenizer.encode(task[:MAX_TEXT_CHARS]).ids for task in tasks)
+        inputs = (torch.tensor([ids], device=self._device) for ids in rows)
+        embeddings = [self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0] for ids in inputs]
+        return [nn.functional.normalize(row, dim=0) if self._normalize_text else row for row in embeddings]
 
 
 def _load_encoder(folder: Path, model_class: Any, embed_dim: int) -> Any:
