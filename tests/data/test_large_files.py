@@ -125,12 +125,12 @@ def test_a_text_that_is_stored_once_for_many_rows_is_refused(tmp_path: Path) -> 
 def test_nested_texts_of_several_row_groups_are_read(tmp_path: Path) -> None:
     """LeRobot writes a row group per episode."""
     tasks = [[f"task {row % 3}"] for row in range(7)]
-    said = [{"content": f"word {row}", "timestamp": float(row)} for row in range(7)]
+    words = [{"content": f"word {row}", "timestamp": float(row)} for row in range(7)]
     path = tmp_path / "groups.parquet"
-    pq.write_table(pa.table({"tasks": tasks, "said": said}), path, row_group_size=2)
-    records = [{"tasks": task, "said": word} for task, word in zip(tasks, said, strict=True)]
+    pq.write_table(pa.table({"tasks": tasks, "words": words}), path, row_group_size=2)
+    records = [{"tasks": task, "words": word} for task, word in zip(tasks, words, strict=True)]
     assert [record for record, _ in read_records(path)] == records
-    for name, values in (("tasks", tasks), ("said", said)):
+    for name, values in (("tasks", tasks), ("words", words)):
         assert read_cells(path, name, [6, 1]) == {1: values[1], 6: values[6]}
     (tmp_path / "copy.parquet").write_bytes(rewrite_parquet(path, lambda part: part))
     assert [record for record, _ in read_records(tmp_path / "copy.parquet")] == records
