@@ -52,7 +52,8 @@ class WorkItem:
 class FairQueue:
     """Work items of many clients: one FIFO per client, served round-robin over peers, and over the clients of each.
 
-    A full queue has room for a peer with fewer items than another, whose newest item is then completed with an error.
+    A full queue has room for a peer with fewer items than another. The last item of the other's longest client queue is
+    then completed with an error.
     """
 
     def __init__(self, limits: ServeLimits) -> None:
@@ -80,8 +81,8 @@ class FairQueue:
         """Append an item of the current task. Raises `RequestError` if the queue is full."""
         self.check_capacity(item.client_id)
         if len(self) >= self._limits.max_queue and (larger := self._find_larger(item.peer)) is not None:
-            newest = max(self._queues[larger].values(), key=len).pop()
-            _fail(newest, overload_error("other machines need the queue"))
+            last = max(self._queues[larger].values(), key=len).pop()
+            _fail(last, overload_error("other machines need the queue"))
         self._queues.setdefault(item.peer, {}).setdefault(item.client_id, deque()).append(item)
 
     def take(self, max_rows: int, now: float) -> list[WorkItem]:

@@ -124,7 +124,7 @@ def find_dataset(file: Any, name: str) -> Any:
         raise framing.InvalidFileError(f"{name} lies in another file")
     chunk_bytes = math.prod(item.chunks or ()) * item.dtype.itemsize
     if chunk_bytes > MAX_CHUNK_BYTES:
-        limit = f"{MAX_CHUNK_BYTES >> 20} are possible"
+        limit = f"{MAX_CHUNK_BYTES >> 20} are possible: rewrite it with smaller chunks"
         raise framing.InvalidFileError(f"{name} has chunks of {chunk_bytes >> 20} MiB, {limit}")
     return item
 

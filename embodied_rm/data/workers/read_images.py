@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others reserve address space, which is limited
+
 import framing
 import numpy as np
 import pyarrow as pa
