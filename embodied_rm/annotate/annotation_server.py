@@ -5,20 +5,18 @@
     PUT /<token>/episodes/<i>                 store an annotation (If-Match: the version on which it is based)
     GET /<token>/episodes/<i>/proposal        proposed subtasks
 
-What all local pages have: `embodied_rm.annotate.local_page`.
+What all pages about episodes have: `embodied_rm.annotate.episode_page`.
 """
 
 import re
 from dataclasses import asdict
 from http import HTTPStatus
 
+from embodied_rm.annotate.episode_page import EpisodePageHandler, EpisodePageServer, list_episode_page_files
 from embodied_rm.annotate.local_page import (
     HttpReply,
     HttpRequestError,
-    LocalPageHandler,
-    LocalPageServer,
     json_reply,
-    list_page_files,
 )
 from embodied_rm.annotate.parsing import parse_annotation
 from embodied_rm.annotate.session import AnnotationSession, VersionConflictError
@@ -28,7 +26,7 @@ OWN_ASSETS = (PAGE, "annotate.css", "annotate.js", "episode_list.js", "subtasks.
 EPISODE_ROUTE, PROPOSAL_ROUTE = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
 
 
-class AnnotationServer(LocalPageServer):
+class AnnotationServer(EpisodePageServer):
     """Serves a session until it is shut down."""
 
     def __init__(self, session: AnnotationSession, port: int) -> None:
@@ -37,10 +35,10 @@ class AnnotationServer(LocalPageServer):
         self.session = session
 
 
-class AnnotationHandler(LocalPageHandler):
+class AnnotationHandler(EpisodePageHandler):
     """One connection."""
 
-    page, page_files = PAGE, list_page_files(*OWN_ASSETS)
+    page, page_files = PAGE, list_episode_page_files(*OWN_ASSETS)
     server: AnnotationServer
 
     def read(self, route: str) -> HttpReply | None:
@@ -53,7 +51,7 @@ class AnnotationHandler(LocalPageHandler):
         if match := PROPOSAL_ROUTE.fullmatch(route):
             subtasks = session.propose_subtasks(self.episode_index(match[1]))
             return json_reply(HTTPStatus.OK, {"subtasks": [asdict(subtask) for subtask in subtasks]})
-        return None
+        return super().read(route)
 
     def store(self, route: str) -> HttpReply:
         """Store an annotation."""

@@ -4,7 +4,7 @@
     GET /<token>/pairs/<i>          a pair: its instruction and its two clips
     PUT /<token>/pairs/<i>          store the choice of a pair
 
-What all local pages have: `embodied_rm.annotate.local_page`.
+What all pages about episodes have: `embodied_rm.annotate.episode_page`.
 """
 
 import re
@@ -12,13 +12,11 @@ from http import HTTPStatus
 from typing import Any
 
 from embodied_rm.annotate.comparison_session import ANSWERS, ComparisonSession
+from embodied_rm.annotate.episode_page import EpisodePageHandler, EpisodePageServer, list_episode_page_files
 from embodied_rm.annotate.local_page import (
     HttpReply,
     HttpRequestError,
-    LocalPageHandler,
-    LocalPageServer,
     json_reply,
-    list_page_files,
     parse_index,
 )
 from embodied_rm.errors import UserError
@@ -27,7 +25,7 @@ PAGE = "compare.html"
 PAIR_ROUTE = re.compile(r"pairs/([0-9]{1,9})")
 
 
-class ComparisonServer(LocalPageServer):
+class ComparisonServer(EpisodePageServer):
     """Serves a session until it is shut down."""
 
     def __init__(self, session: ComparisonSession, port: int) -> None:
@@ -36,10 +34,10 @@ class ComparisonServer(LocalPageServer):
         self.session = session
 
 
-class ComparisonHandler(LocalPageHandler):
+class ComparisonHandler(EpisodePageHandler):
     """One connection."""
 
-    page, page_files = PAGE, list_page_files(PAGE, "compare.css", "compare.js")
+    page, page_files = PAGE, list_episode_page_files(PAGE, "compare.css", "compare.js")
     server: ComparisonServer
 
     def read(self, route: str) -> HttpReply | None:
@@ -48,7 +46,7 @@ class ComparisonHandler(LocalPageHandler):
             return json_reply(HTTPStatus.OK, self.server.session.overview())
         if match := PAIR_ROUTE.fullmatch(route):
             return json_reply(HTTPStatus.OK, self.server.session.pair(self._pair_index(match[1])))
-        return None
+        return super().read(route)
 
     def store(self, route: str) -> HttpReply:
         """Store a choice."""

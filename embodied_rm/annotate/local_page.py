@@ -1,7 +1,6 @@
 """Base of the local pages: a server that listens on this machine only and requires a secret token.
 
-    GET /<token>/                             the page; its files are next to it
-    GET /<token>/frames/<i>/<view>/<frame>    an image
+    GET /<token>/    the page; its files are next to it
 
 The token authorizes writing, so it is long and random. `Origin` is checked to reject other pages, and `Host` to reject
 DNS rebinding. The page itself can load and reach only this server. Requests select data by index, never by path.
@@ -21,9 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from embodied_rm import annotate, report
-from embodied_rm.annotate.frame_cache import JpegFrameCache
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm import report
 from embodied_rm.errors import UserError
 from embodied_rm.report.render import CONTENT_TYPES, SHARED_ASSETS, security_headers
 
@@ -31,14 +28,13 @@ LOOPBACK_HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 20  # maximum size of a request: about ten thousand subtasks
 IDLE_TIMEOUT_S = 60.0  # time without traffic after which a connection is closed
 SECURITY_HEADERS = security_headers()
-COMMON_ASSETS = ("player.js", "server_api.js", "page.css")
-FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
+COMMON_ASSETS = ("server_api.js", "page.css")
 
 
-def list_page_files(*names: str) -> dict[str, str]:
-    """Return the files of a page with these own files: name -> the package that contains it."""
-    own = dict.fromkeys((*names, *COMMON_ASSETS), annotate.__name__)
-    return {**own, **dict.fromkeys(SHARED_ASSETS, report.__name__)}
+def list_page_files(package: str, *names: str) -> dict[str, str]:
+    """Return the files of a page: name -> the package that contains it; `names` are the page's own, of `package`."""
+    own, common = dict.fromkeys(names, package), dict.fromkeys(COMMON_ASSETS, __package__)
+    return {**own, **common, **dict.fromkeys(SHARED_ASSETS, report.__name__)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +56,17 @@ class HttpRequestError(Exception):
 
 
 class LocalPageServer(ThreadingHTTPServer):
-    """Serves a page about the episodes of a source until it is shut down."""
+    """Serves a page until it is shut down."""
 
     daemon_threads = True  # an open browser connection must not prevent the program from exiting
 
-    def __init__(self, source: EpisodeSource, handler: "type[LocalPageHandler]", port: int) -> None:
+    def __init__(self, handler: "type[LocalPageHandler]", port: int) -> None:
         """Bind the port (0: any free port). Raises `UserError` if it is in use."""
         try:
             super().__init__((LOOPBACK_HOST, port), handler)
         except (OSError, OverflowError) as error:
             text = f"port {port} of {LOOPBACK_HOST} cannot be used ({error}); port=0 finds one that is free"
             raise UserError(text) from None
-        self.source, self.frame_cache = source, JpegFrameCache(source)
         self.token = secrets.token_urlsafe(24)
         self.hosts = tuple(f"{name}:{self.server_port}" for name in (LOOPBACK_HOST, "localhost"))
 
@@ -141,10 +136,6 @@ class LocalPageHandler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError):
             raise UserError("the request is not valid JSON") from None
 
-    def episode_index(self, text: str) -> int:
-        """Return the index of an episode that a route names."""
-        return parse_index(text, len(self.server.source), "episode")
-
     def _route_request(self) -> HttpReply:
         self._check_origin()
         route = self.path.removeprefix(f"/{self.server.token}/")
@@ -154,8 +145,6 @@ class LocalPageHandler(BaseHTTPRequestHandler):
             body = files(self.page_files[name]).joinpath(name).read_bytes()
             content_type = CONTENT_TYPES[name.split(".")[1]]
             return HttpReply(status=HTTPStatus.OK, body=body, content_type=f"{content_type}; charset=utf-8")
-        if match := FRAME_ROUTE.fullmatch(route):
-            return self._frame_reply(*map(int, match.groups()))
         if reply := self.read(route):
             return reply
         raise HttpRequestError(HTTPStatus.NOT_FOUND, "not found")
@@ -170,16 +159,6 @@ class LocalPageHandler(BaseHTTPRequestHandler):
         token = self.path.split("/")[1] if self.path.count("/") > 1 else ""
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise HttpRequestError(HTTPStatus.FORBIDDEN, "the URL lacks the token; use the printed URL")
-
-    def _frame_reply(self, episode: int, view: int, frame: int) -> HttpReply:
-        source = self.server.source
-        index = self.episode_index(str(episode))
-        if view >= len(source.views) or frame >= source.meta[index].length:
-            text = f"{source.meta[index].name} has no frame {frame} of view {view}"
-            raise HttpRequestError(HTTPStatus.NOT_FOUND, text)
-        body = self.server.frame_cache.encode_frame(index, view, frame)
-        cache_headers = {"Cache-Control": "private, max-age=86400, immutable"}
-        return HttpReply(status=HTTPStatus.OK, body=body, content_type="image/jpeg", headers=cache_headers)
 
     def _send_reply(self, reply: HttpReply) -> None:
         # An unread body must not be parsed as the next request.

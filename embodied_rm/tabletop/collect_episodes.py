@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.rl.watch.evaluate_policy import stream_seed
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_rm.tabletop.person_policy import PERSON, open_person_policy
 from embodied_rm.tabletop.policies import policy_task, scripted_policy, stochastic_policy
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split
 from embodied_rm.types import Episode
@@ -43,8 +44,10 @@ class CollectConfig:
     num_successes: int = 40
     num_failures: int = 20
     num_post_success: int = 0
-    policies: tuple[str, ...] | None = None  # run folders of `clone` or `refine` whose policies are recorded too
+    policies: tuple[str, ...] | None = None
+    """Run folders of `clone` or `refine` whose policies are recorded too, or `person`."""
     rollouts_per_policy: int | None = None  # episodes per policy
+    port: int = 0
     frame_stride: int = 1
     action_noise: float = 0.3
     speed_range: tuple[float, ...] = (0.6, 1.0)
@@ -60,6 +63,8 @@ class CollectConfig:
         check_minimum(self, 0, "action_noise")
         if (self.policies is None) != (self.rollouts_per_policy is None):
             raise UserError("policies=[...] and rollouts_per_policy=... must be set together")
+        if self.port and PERSON not in (self.policies or ()):
+            raise UserError(f"port={self.port} is that of the page of policies=[{PERSON}]: leave it out")
         if self.rollouts_per_policy is not None and self.rollouts_per_policy < 1:
             raise UserError(f"rollouts_per_policy must be >= 1, got {self.rollouts_per_policy}")
 
@@ -70,7 +75,7 @@ def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
     tasks = config.split.select_tasks(config.tasks)
     if not tasks:
         raise UserError(f"split={config.split.name} has no tasks to record; embodied-rm tasks lists those there are")
-    for folder in config.policies or ():
+    for folder in stored_policies(config):
         if policy_task(folder) not in tasks:
             raise UserError(f"the policy in {folder} is for {policy_task(folder)}, which is none of {', '.join(tasks)}")
     config = replace(config, tasks=tasks, env=config.split.make_env_config(config.env))
@@ -96,7 +101,8 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
         for task_index, task in enumerate(config.tasks):
             total = config.num_successes + config.num_failures + config.num_post_success
             total += (config.rollouts_per_policy or 0) * len(policies_for_task(config, task))
-            for episode in reporter.track(record_task(task, config, task_index), f"record {task}", total=total):
+            recorded = record_task(task, config, reporter, task_index)
+            for episode in reporter.track(recorded, f"record {task}", total=total):
                 state = episode.state if writes_state else None
                 writer.add(replace(episode, name=f"episode_{outcome_counts.total():06d}", state=state))
                 frames += len(episode)
@@ -112,7 +118,7 @@ def observation_size(task: str) -> int:
         return flatdim(env.single_observation_space)
 
 
-def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterator[Episode]:
+def record_task(task: str, config: CollectConfig, reporter: Reporter, task_index: int = 0) -> Iterator[Episode]:
     """Yield episodes of one task: successes, failures, episodes continued after success, and rollouts of policies.
 
     Successes and rollouts end at success. The other episodes end at the time limit; some of them undo a success. A
@@ -129,14 +135,23 @@ def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterat
                 yield from record_actors(env, target_outcomes, count, config, seed)
     for part, folder in enumerate(policies_for_task(config, task), start=NUM_SCRIPTED_PARTS):
         seed, count = stream_seed(config.seed, task_index, part), config.rollouts_per_policy or 0
-        with closing(make_envs(task, config.env, ends_on_success=True, holdout=holdout)) as env:
-            act = stochastic_policy(Path(folder), env, seed)
+        env_config = replace(config.env, num_envs=1) if folder == PERSON else config.env
+        with closing(make_envs(task, env_config, ends_on_success=True, holdout=holdout)) as env, ExitStack() as stack:
+            if folder == PERSON:
+                act = stack.enter_context(open_person_policy(env, config.port, reporter))
+            else:
+                act = stochastic_policy(Path(folder), env, seed)
             yield from record_episodes(env, act, count, config, seed, lambda row: ROLLOUT_OUTCOME)
 
 
+def stored_policies(config: CollectConfig) -> tuple[str, ...]:
+    """Return the folders of all policies."""
+    return tuple(folder for folder in config.policies or () if folder != PERSON)
+
+
 def policies_for_task(config: CollectConfig, task: str) -> tuple[str, ...]:
-    """Return the folders of the policies of a task."""
-    return tuple(folder for folder in config.policies or () if policy_task(folder) == task)
+    """Return the folders of the policies of a task, and the name of the person who acts in every task."""
+    return tuple(folder for folder in config.policies or () if folder == PERSON or policy_task(folder) == task)
 
 
 def part_outcomes(part: int, env: TabletopVecEnv) -> tuple[str, ...]:

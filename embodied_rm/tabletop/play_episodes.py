@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from embodied_rm.programs.program import read_program
 from embodied_rm.report.episode_images import ContactSheetRow, draw_contact_sheet, make_grid
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_rm.tabletop.person_policy import PERSON, open_person_policy
 from embodied_rm.tabletop.policies import deterministic_policy, scripted_policy
 from embodied_rm.tabletop.program_planner import ProgramPlanner
 from embodied_rm.tabletop.program_states import task_variables
@@ -43,6 +44,7 @@ class PlayConfig:
     policy: str = "expert"
     program: Path | None = None
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+    port: int = 0
     seed: int = 0
     env: EnvConfig = field(default_factory=lambda: EnvConfig(num_envs=4, views=VIEW_NAMES, image_size=192))
 
@@ -51,6 +53,8 @@ class PlayConfig:
             raise UserError(f"env.image_size must be even, for the video, got {self.env.image_size}")
         if (self.policy == PLANNER) != (self.program is not None):
             raise UserError(f"policy={PLANNER} and program= belong together: a planner acts by a reward program")
+        if self.port and self.policy != PERSON:
+            raise UserError(f"port={self.port} is that of the page of policy={PERSON}: leave it out")
 
 
 def main(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -115,9 +119,10 @@ def divergence_robot(path: Path, divergence: Divergence, env_config: EnvConfig) 
 
 def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Play one episode per environment; write the video and the simulator's evaluation."""
+    if config.policy == PERSON:
+        config = replace(config, env=replace(config.env, num_envs=1))
     with closing(make_envs(task, config.env, ends_on_success=True)) as envs, ExitStack() as stack:
-        make_policy = POLICIES.get(config.policy, stored_policy)
-        act = open_planner(config, envs, stack) if config.policy == PLANNER else make_policy(config, envs)
+        act = open_policy(config, envs, stack, reporter)
         episodes = record_episodes(envs, act, config, reporter)
     grid = make_grid([list(episode.views.values()) for episode in episodes])
     write_video(run.file_path(VIDEO_FILE), grid, episodes[0].fps)
@@ -161,6 +166,15 @@ def random_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
     return lambda observation, _: rng.uniform(-1, 1, envs.action_space.shape).astype(np.float32)
 
 
+def open_policy(config: PlayConfig, envs: TabletopVecEnv, stack: ExitStack, reporter: Reporter) -> PolicyFn:
+    """Return the policy; the stack closes what it needs."""
+    if config.policy == PERSON:
+        return stack.enter_context(open_person_policy(envs, config.port, reporter))
+    if config.policy == PLANNER:
+        return open_planner(config, envs, stack)
+    return POLICIES.get(config.policy, stored_policy)(config, envs)
+
+
 def open_planner(config: PlayConfig, envs: TabletopVecEnv, stack: ExitStack) -> PolicyFn:
     """Return a planner, which the stack closes. Raises `UserError` if its program is not one of the task."""
     assert config.task is not None and config.program is not None
@@ -173,10 +187,8 @@ def stored_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
     """Return the mean action of a stored policy. Raises `UserError` if it does not exist or is for another task."""
     folder = Path(config.policy)
     if not folder.is_dir():
-        raise UserError(
-            f"{unknown_name_message(config.policy, POLICIES, 'policy')}, or a run folder of embodied-rm clone, offline "
-            "or refine"
-        )
+        unknown = unknown_name_message(config.policy, (*POLICIES, PLANNER, PERSON), "policy")
+        raise UserError(f"{unknown}, or a run folder of embodied-rm clone, offline or refine")
     return deterministic_policy(folder, envs)
 
 

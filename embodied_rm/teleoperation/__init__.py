@@ -1,0 +1,1 @@
+"""A person acts in an environment, by keyboard or gamepad on a local page."""
