@@ -33,6 +33,8 @@ class ScoreTable:
     def read(cls, run_folder: Path) -> ScoreTable:
         """Read the predictions in a run folder."""
         path = run_folder / SCORES_FILE
+        if not path.exists():
+            raise DataError(f"{run_folder}: not written by embodied-rm score, it has no {SCORES_FILE}")
         table = read_scores(path, ["episode_index", "frame_index", *SCORE_COLUMNS.values()])
         config = read_json(run_folder / CONFIG_FILE, "JSON", dict).get("config")
         frame_stride = config.get("frame_stride") if isinstance(config, dict) else None

@@ -212,7 +212,8 @@ class SessionStore:
         (client_id, _), active_keys = keys[0], active_keys.union(keys)
         max_per_client = max(1, int(limits.max_sessions * limits.max_client_share))
         num_excess, message = len(active_keys) - limits.max_sessions, ""
-        if sum(key[0] == client_id for key in active_keys) > max_per_client:
+        is_client_full = sum(key[0] == client_id for key in active_keys) > max_per_client
+        if is_client_full and max_per_client < limits.max_sessions:
             message = f"{max_per_client} episodes of this client are active already: end some"
         elif num_excess > self._make_room(num_excess, len(keys)):
             message = f"{limits.max_sessions} episodes are active already: end some"

@@ -60,10 +60,10 @@ def fail_in_thread(*_):
     thread = threading.Thread(target=fail)
     thread.start()
     thread.join()
-    sys.exit(1)
+    return 1
 
 main.dispatch = {function}
-program.run()
+sys.exit(program.run())
 """
 
 
