@@ -10,8 +10,8 @@ import numpy as np
 
 from embodied_rm.data.record import Observations, PolicyFn
 from embodied_rm.run_folder import Reporter
-from embodied_rm.teleoperation.session import TeleoperationSession
 from embodied_rm.teleoperation.teleoperation_server import serve_in_background
+from embodied_rm.teleoperation.teleoperation_session import TeleoperationSession
 from embodied_rm.types import Array, IntArray
 from embodied_sim.arm import ACTION_DIM
 from embodied_sim.vec_env import TabletopVecEnv

@@ -24,7 +24,7 @@ from embodied_rm.annotate.local_page import (
     list_page_files,
 )
 from embodied_rm.errors import UserError
-from embodied_rm.teleoperation.session import TeleoperationSession
+from embodied_rm.teleoperation.teleoperation_session import TeleoperationSession
 
 PAGE = "teleoperate.html"
 STEP_ROUTE, VIEWS_ROUTE = re.compile(r"steps/([0-9]{1,9})"), re.compile(r"views/[0-9]{1,9}")

@@ -20,8 +20,8 @@ from playwright.sync_api import Page, expect
 from embodied_rm.cli.main import main
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.tabletop.person_policy import view_axes
-from embodied_rm.teleoperation.session import COMMAND_TIMEOUT_S, TeleoperationSession
 from embodied_rm.teleoperation.teleoperation_server import serve_in_background
+from embodied_rm.teleoperation.teleoperation_session import COMMAND_TIMEOUT_S, TeleoperationSession
 from embodied_sim.vec_env import TabletopVecEnv
 
 STATE = {"instruction": "lift it", "episode": 1, "step": 0, "max_steps": 60, "axes": [[1, 0], [0, 1]]}
