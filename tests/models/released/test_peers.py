@@ -82,11 +82,9 @@ def test_rewind_is_read_at_the_last_frame_or_at_the_last_place(layout: Layout, n
 
     def expected(frames: list[np.ndarray], place: int) -> float:
         padded = frames + frames[-1:] * (16 - len(frames))
-        chat.encoders.cache_images(padded)
+        (video,) = chat.encoders.encode_videos([padded])
         with torch.inference_mode():
-            return float(
-                chat.net(chat.encoders.encode_video(padded)[None], chat.encoders.encode_text("go")[None])[0, place]
-            )
+            return float(chat.net(video[None], chat.encoders.encode_text("go")[None])[0, place])
 
     def subsample(images: list[np.ndarray]) -> list[np.ndarray]:
         return [images[i] for i in np.linspace(0, len(images) - 1, min(len(images), 16)).astype(int)]
