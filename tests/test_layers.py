@@ -59,7 +59,7 @@ ARROWS = {
     "report": BASIC | {"run_folder", "data"},
     "lerobot": BASIC | {"api", "data", "models.encoders", "models.reward_model", "models.subgoals", "rewards"},
     "annotate": BASIC | {"data", "labels", "report"},
-    "teleoperation": BASIC | {"annotate"},
+    "teleoperation": BASIC | {"annotate", "report"},
     "audit": BASIC
     | {
         "models.reward_model",

@@ -13,11 +13,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 
 from embodied_rm.annotate.episode_page import EpisodePageHandler, EpisodePageServer, list_episode_page_files
-from embodied_rm.annotate.local_page import (
-    HttpReply,
-    HttpRequestError,
-    json_reply,
-)
+from embodied_rm.annotate.local_page import HttpReply, HttpRequestError, json_reply
 from embodied_rm.annotate.parsing import parse_annotation
 from embodied_rm.annotate.session import AnnotationSession, VersionConflictError
 

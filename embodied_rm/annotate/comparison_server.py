@@ -13,12 +13,7 @@ from typing import Any
 
 from embodied_rm.annotate.comparison_session import ANSWERS, ComparisonSession
 from embodied_rm.annotate.episode_page import EpisodePageHandler, EpisodePageServer, list_episode_page_files
-from embodied_rm.annotate.local_page import (
-    HttpReply,
-    HttpRequestError,
-    json_reply,
-    parse_index,
-)
+from embodied_rm.annotate.local_page import HttpReply, HttpRequestError, json_reply, parse_index
 from embodied_rm.errors import UserError
 
 PAGE = "compare.html"

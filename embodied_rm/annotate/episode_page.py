@@ -8,6 +8,7 @@ What all local pages have: `embodied_rm.annotate.local_page`.
 import re
 from http import HTTPStatus
 
+from embodied_rm import annotate
 from embodied_rm.annotate.frame_cache import JpegFrameCache
 from embodied_rm.annotate.local_page import (
     HttpReply,
@@ -24,8 +25,7 @@ FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
 
 def list_episode_page_files(*names: str) -> dict[str, str]:
     """Return the files of a page with these own files: name -> the package that contains it."""
-    assert __package__ is not None
-    return list_page_files(__package__, *names, "player.js")
+    return list_page_files(annotate.__name__, *names, "player.js")
 
 
 class EpisodePageServer(LocalPageServer):

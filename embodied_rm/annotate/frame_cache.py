@@ -30,9 +30,7 @@ class JpegFrameCache:
         start = frame // FRAMES_PER_BLOCK * FRAMES_PER_BLOCK
         with self._lock:  # the decoder handles one request at a time anyway
             block = self._load_block(index, view, start)
-        buffer = io.BytesIO()
-        Image.fromarray(block[frame - start]).save(buffer, "JPEG", quality=JPEG_QUALITY)
-        return buffer.getvalue()
+        return encode_jpeg(block[frame - start])
 
     def _load_block(self, index: int, view: int, start: int) -> Frames:
         key = (index, view, start)
@@ -54,3 +52,10 @@ class JpegFrameCache:
     def _read_frames(self, index: int, view: int, start: int, stop: int, size: tuple[int, int] | None) -> Frames:
         frame_views = self._source.read_frames(index, start, stop, views=[self._source.views[view]], size=size)
         return np.asarray(frame_views.frames)[:, 0]
+
+
+def encode_jpeg(image: Frames) -> bytes:
+    """Return an image uint8 [H, W, 3] as JPEG."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return buffer.getvalue()

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from embodied_rm import report
+from embodied_rm import annotate, report
 from embodied_rm.errors import UserError
 from embodied_rm.report.render import CONTENT_TYPES, SHARED_ASSETS, security_headers
 
@@ -28,12 +28,12 @@ LOOPBACK_HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 20  # maximum size of a request: about ten thousand subtasks
 IDLE_TIMEOUT_S = 60.0  # time without traffic after which a connection is closed
 SECURITY_HEADERS = security_headers()
-COMMON_ASSETS = ("server_api.js", "page.css")
+COMMON_ASSETS = ("server_api.js", "page.css", "task_page.css")
 
 
 def list_page_files(package: str, *names: str) -> dict[str, str]:
     """Return the files of a page: name -> the package that contains it; `names` are the page's own, of `package`."""
-    own, common = dict.fromkeys(names, package), dict.fromkeys(COMMON_ASSETS, __package__)
+    own, common = dict.fromkeys(names, package), dict.fromkeys(COMMON_ASSETS, annotate.__name__)
     return {**own, **common, **dict.fromkeys(SHARED_ASSETS, report.__name__)}
 
 

@@ -55,9 +55,10 @@ class RefinementRecipe:
         task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
         ignored_paths = {"task": None, "checkpoint": None}  # paths do not matter
         cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
+        collect_settings = {name: value for name, value in asdict(self.collect).items() if name != "port"}
         policy_settings = {
             **task_settings,
-            "collect": {**asdict(self.collect), "tasks": None},
+            "collect": {**collect_settings, "tasks": None},
             "clone": {**asdict(self.clone), **ignored_paths},
             "model": model_digest if cloning_uses_model else None,
         }

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
+from embodied_rm import teleoperation
 from embodied_rm.annotate.local_page import (
     HttpReply,
     HttpRequestError,
@@ -44,7 +45,7 @@ class TeleoperationHandler(LocalPageHandler):
     """One connection."""
 
     page = PAGE
-    page_files = list_page_files(__package__ or "", PAGE, "teleoperate.css", "teleoperate.js")
+    page_files = list_page_files(teleoperation.__name__, PAGE, "teleoperate.css", "teleoperate.js")
     server: TeleoperationServer
 
     def read(self, route: str) -> HttpReply | None:

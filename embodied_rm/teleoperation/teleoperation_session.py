@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
+from embodied_rm.annotate.frame_cache import encode_jpeg
+from embodied_rm.report.episode_images import concat_horizontal
 from embodied_rm.types import Array, Frames
 
 COMMAND_TIMEOUT_S = 1.0  # age from which on a command no longer moves: the page was closed, or its machine sleeps
 INTERRUPT_CHECK_S = 0.2  # time between two looks for Ctrl-C while nobody commands
-GAP_PX = 4  # between the images of two views
-JPEG_QUALITY = 88
 
 
 class TeleoperationSession:
@@ -31,7 +29,7 @@ class TeleoperationSession:
 
     def publish(self, views: Sequence[Frames], state: Mapping[str, Any]) -> None:
         """Let the page show the images, uint8 [H, W, 3], and the state of a step."""
-        image = encode_jpeg(views)
+        image = encode_jpeg(concat_horizontal([view[None] for view in views])[0])
         with self._changed:
             self._number, self._image, self._state = self._number + 1, image, dict(state)
             self._changed.notify_all()
@@ -72,12 +70,3 @@ class TeleoperationSession:
     def _moves(self) -> bool:
         is_new = self._clock() - self._command_time_s < COMMAND_TIMEOUT_S
         return is_new and any(self._command[: self.num_motions])
-
-
-def encode_jpeg(views: Sequence[Frames]) -> bytes:
-    """Return images uint8 [H, W, 3] of equal size side by side as JPEG."""
-    gap = np.zeros((len(views[0]), GAP_PX, 3), np.uint8)
-    columns = [part for view in views for part in (gap, view)][1:]
-    buffer = io.BytesIO()
-    Image.fromarray(np.concatenate(columns, axis=1)).save(buffer, "JPEG", quality=JPEG_QUALITY)
-    return buffer.getvalue()

@@ -216,7 +216,7 @@ def test_errors_are_one_sentence_and_write_nothing(tmp_path: Path, capsys: pytes
         (
             "task=lift_cube",
             "policy=exprt",
-        ): "unknown policy 'exprt'. Did you mean 'expert'? Available: expert, random, or",
+        ): "unknown policy 'exprt'. Did you mean 'expert'? Available: expert, person, planner, random, or",
         ("task=lift_cube", f"policy={tmp_path}"): "no policy found in",
         ("task=lift_cube", f"policy={tmp_path / 'other'}"): "takes observations of shape [3], lift_cube gives [29]",
         ("task=lift_cub",): "unknown task 'lift_cub'. Did you mean 'lift_cube'?",

@@ -302,19 +302,6 @@ def test_images_in_another_file_are_rejected(lift, change):
         open_dataset(lift).episode(1)
 
 
-def test_a_chunk_of_gigabytes_is_refused_before_it_is_decompressed(lift):
-    def claim_a_large_chunk(file: h5py.File) -> None:
-        del file["data/demo_2/obs/agentview_image"]
-        shape = (LENGTH, 4096, 8192, 3)
-        images = file.create_dataset("data/demo_2/obs/agentview_image", shape, "u1", chunks=shape, compression="gzip")
-        images.id.write_direct_chunk((0, 0, 0, 0), b"3 MB of compressed zeros")
-
-    edit_file(claim_a_large_chunk)(lift)
-    source = open_dataset(lift)
-    with pytest.raises(DataError, match=r"lift\.hdf5: data/demo_2/obs/agentview_image has chunks of 1152 MiB"):
-        source.read_frames(1, 0, 1, views=["agentview"], size=None)
-
-
 def test_non_numeric_columns_are_rejected(lift):
     replace_dataset("data/demo_2/actions", [b"a"] * LENGTH)(lift)
     with pytest.raises(DataError, match="rows of numbers were expected"):

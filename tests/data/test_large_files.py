@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import pytest
 from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames
 from PIL import Image
+from test_hdf5 import LENGTH, write_robomimic
 
 from embodied_rm import free_memory
 from embodied_rm.data import subprocess_worker
@@ -272,12 +274,24 @@ def test_a_video_beyond_the_limit_of_the_process_is_left_out(tmp_path: Path) -> 
         for _ in range(4):
             writer.add(np.zeros((100, 512, 512, 3), np.uint8))
     (root / "task_instruction.json").write_text('["lift it"]')
-    source = open_dataset(root)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), hard))
-    try:
-        with pytest.raises(DataError, match=r"front\.mp4: 400x512x512x3 numbers at once, 300 MiB, do not fit"):
-            source.episode(0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    script = (
+        "import resource, sys; from pathlib import Path; from embodied_rm.data.open_dataset import open_dataset\n"
+        "source = open_dataset(Path(sys.argv[1]))\n"
+        "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)\n"
+        "source.episode(0)"
+    )
+    process = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=False)
+    assert "DataError" in process.stderr
+    assert "front.mp4: 400x512x512x3 numbers at once, 300 MiB, do not fit" in process.stderr
+
+
+def test_a_chunk_of_gigabytes_is_refused_before_it_is_decompressed(tmp_path: Path) -> None:
+    path, shape = write_robomimic(tmp_path / "lift.hdf5"), (LENGTH, 4096, 8192, 3)
+    with h5py.File(path, "a") as file:
+        del file["data/demo_2/obs/agentview_image"]
+        images = file.create_dataset("data/demo_2/obs/agentview_image", shape, "u1", chunks=shape, compression="gzip")
+        images.id.write_direct_chunk((0, 0, 0, 0), b"3 MB of compressed zeros")
+    source = open_dataset(path)
+    with pytest.raises(DataError, match=r"lift\.hdf5: data/demo_2/obs/agentview_image has chunks of 1152 MiB"):
+        source.read_frames(1, 0, 1, views=["agentview"], size=None)

@@ -94,7 +94,7 @@ def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]
     read_footer(path)
     texts = METER.measure(path, [column], MAX_RECORD_BYTES, rows)
     cells: dict[int, Any] = {}
-    start = 0
+    start, last = 0, max(rows, default=-1)
     try:
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             groups = range(file.num_row_groups)  # one by one, as in workers/measure_parquet.py
@@ -104,6 +104,8 @@ def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]
                 values = batch.column(0)
                 cells |= {row: values[row - start].as_py() for row in rows if start <= row < start + len(values)}
                 start += len(values)
+                if start > last:
+                    break
     except PARQUET_ERRORS as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
     return cells

@@ -57,16 +57,17 @@ class GoalDistanceChat:
     @torch.inference_mode()
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order."""
-        self._images.get([part for query in queries for part in query.parts if not isinstance(part, str)])
-        return [self._answer(query) for query in queries]
+        parts = [part for query in queries for part in query.parts]
+        images = iter(self._images.get([part for part in parts if not isinstance(part, str)]))
+        texts = iter(self._texts.get([part for part in parts if isinstance(part, str)]))
+        return [
+            self._answer(*(next(texts if isinstance(part, str) else images) for part in query.parts))
+            for query in queries
+        ]
 
-    def _answer(self, query: Query) -> Answer:
-        first, current, goal = (self._embedding(part) for part in query.parts)
+    def _answer(self, first: Tensor, current: Tensor, goal: Tensor) -> Answer:
         first_distance, distance = self.encoder.distance(torch.stack([first, current]), goal).tolist()
         return Answer(head_outputs={"progress": to_potential(distance, first_distance)})
-
-    def _embedding(self, part: ContentPart) -> Tensor:
-        return (self._texts.get([part]) if isinstance(part, str) else self._images.get([part]))[0]
 
     def _encode_images(self, images: Sequence[Frames]) -> Tensor:
         pixels = torch.stack([self.encoder.preprocess(image) for image in images])

@@ -54,8 +54,8 @@ class RewindEncoders:
 
     def encode_videos(self, videos: Sequence[Sequence[Frames]]) -> list[Tensor]:
         """Return the class token embeddings of videos, each [L, IMAGE_EMBED_DIM]; new images are encoded together."""
-        self._images.get([frame for video in videos for frame in video])
-        return [torch.stack(self._images.get(video)) for video in videos]
+        embeddings = torch.stack(self._images.get([frame for video in videos for frame in video]))
+        return list(embeddings.split([len(video) for video in videos]))
 
     def encode_text(self, task: str) -> Tensor:
         """Return the embedding of an instruction [TEXT_EMBED_DIM]: the mean over its tokens."""
