@@ -85,12 +85,15 @@ class WriteRewardConfig:
     iterations: int = 12
     rollout_steps: int = 60
     num_envs: int = 64
+    eval_episodes: int = 64
+    final_eval_episodes: int = 200
     gamma: float = 0.98
     seed: int = 0
     writer: WriterConfig = field(default_factory=WriterConfig)
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "generations", "candidates", "iterations", "rollout_steps", "num_envs")
+        check_minimum(self, 1, "eval_episodes", "final_eval_episodes")
         check_minimum(self, 0, "temperature")
         if self.first_program is not None and (self.writer.is_set or self.transcript is not None):
             raise UserError("first_program= is changed at random: leave out writer= and transcript=, or first_program=")
@@ -188,6 +191,8 @@ def refine_command(config: WriteRewardConfig, path: Path, output: OutputKind) ->
         program=path,
         iterations=config.iterations,
         rollout_steps=config.rollout_steps,
+        eval_episodes=config.eval_episodes,
+        final_eval_episodes=config.final_eval_episodes,
         stop_patience=1000,  # candidates are compared after equally many iterations
         seed=config.seed,
         reward=RewardConfig(rule=RULE_OF_OUTPUT[output], success_source="simulator"),

@@ -16,6 +16,7 @@ from embodied_rm.experiments.write_reward import describe_goal
 from embodied_sim.registry import make_task
 
 SMALL = ["generations=2", "candidates=1", "iterations=3", "rollout_steps=6", "num_envs=4"]
+SMALL += ["eval_episodes=4", "final_eval_episodes=8"]
 
 
 class LanguageModel(BaseHTTPRequestHandler):
