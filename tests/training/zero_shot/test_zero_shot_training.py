@@ -32,10 +32,13 @@ from embodied_rm.training.zero_shot.fit_nets import contrastive_loss, progress_l
 from embodied_rm.training.zero_shot.train_zero_shot import fit_distribution
 
 
+EPISODES_PER_LAB = 4
+
+
 @pytest.fixture(scope="module")
 def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five short episodes of each of three labs."""
-    return copy_droid(tmp_path_factory.mktemp("lab") / "data", ["lab_0", "lab_4", "lab_5"], 5)
+    """Some short episodes of each of three labs."""
+    return copy_droid(tmp_path_factory.mktemp("lab") / "data", ["lab_0", "lab_4", "lab_5"], EPISODES_PER_LAB)
 
 
 def test_no_lab_and_no_episode_is_on_two_sides_of_the_split():
@@ -52,7 +55,9 @@ def test_a_split_that_leaks_or_names_an_unknown_lab_is_refused(small_lab):
     with pytest.raises(erm.UserError, match="test is empty"):
         LabSplit(test=())
     source = open_dataset(small_lab, None)
-    assert [source.meta[row].metadata["lab"] for row in LabSplit(test=("lab_5",)).rows(source, "test")] == ["lab_5"] * 5
+    assert [source.meta[row].metadata["lab"] for row in LabSplit(test=("lab_5",)).rows(source, "test")] == [
+        "lab_5"
+    ] * EPISODES_PER_LAB
     with pytest.raises(erm.DataError, match=r"no episode of lab_9; the dataset has lab_0, lab_4, lab_5"):
         LabSplit(train=("lab_9",)).rows(source, "train")
     with pytest.raises(erm.DataError, match="no column text/lab"):
@@ -185,18 +190,18 @@ def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
     small = ["num_copies=2", "nets.num_members=1", "nets.progress.steps=3", "nets.match.steps=3", "final=true"]
     assert main(["train", "real", f"data={small_lab}", *labs, *small, f"out={run}"]) == 0
     metrics = json.loads((run / "metrics.json").read_text())
-    assert metrics["episodes"] == {"train": 5, "validation": 5, "test": 5}
+    assert metrics["episodes"] == dict.fromkeys(("train", "validation", "test"), EPISODES_PER_LAB)
     assert set(metrics["scores"]) == {"validation", "test"}
     assert 0 <= metrics["scores"]["test"]["out of distribution"] <= 1
     card = (run / "checkpoint" / "README.md").read_text()
-    assert "lab_5 (test, 5 episodes)" in card
+    assert f"lab_5 (test, {EPISODES_PER_LAB} episodes)" in card
     for part in ("validation", "test"):
         assert {"future", "unmodified_success", "reversed", "frozen_start", "black_images"} <= set(
             metrics["audit"][part]
         )
         assert metrics["audit"][part]["future"]["value"] == 0  # a prediction uses no later frame
     assert "another_goal" not in metrics["audit"]["test"]  # needs a column of goals
-    assert "| `black_images` | at most 0.05 | " in card and "(5 trials)" in card
+    assert "| `black_images` | at most 0.05 | " in card and f"({EPISODES_PER_LAB} trials)" in card
     video = small_lab / "videos"
     trial = next(video.iterdir())
     assert main(["score", str(trial), f"checkpoint={run}", "instruction=take it", f"out={tmp_path / 'scored'}"]) == 0
