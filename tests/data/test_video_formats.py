@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from painted_frames import truncate
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.video.decoder import VideoDecoder
+from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
 
@@ -267,3 +269,46 @@ def test_recordings_beside_a_video_are_named(tmp_path: Path) -> None:
         write(tmp_path / name, "libx264", "yuv420p")
     (issue,) = open_dataset(tmp_path, "move the bar").issues
     assert issue.message == "is read as one recording, so those in its folders are not: first, second"
+
+
+def write_jpegs(path: Path, sizes: list[tuple[int, int]]) -> None:
+    """Write a Motion JPEG video whose frames have sizes (height, width)."""
+    with av.open(str(path), "w", format="matroska") as container:
+        stream = container.add_stream("mjpeg", rate=FPS)
+        stream.height, stream.width = sizes[0]
+        stream.pix_fmt, stream.codec_context.color_range = "yuv420p", 2
+        container.start_encoding()
+        for time, (height, width) in enumerate(sizes):
+            encoder = av.CodecContext.create("mjpeg", "w")
+            assert isinstance(encoder, av.VideoCodecContext)
+            encoder.height, encoder.width, encoder.pix_fmt = height, width, "yuv420p"
+            encoder.time_base, encoder.color_range = Fraction(1, FPS), 2
+            frame = av.VideoFrame.from_ndarray(IMAGES[time, :height, :width], format="rgb24").reformat(format="yuv420p")
+            for packet in [*encoder.encode(frame), *encoder.encode(None)]:
+                packet.stream, packet.time_base, packet.pts, packet.dts = stream, Fraction(1, FPS), time, time
+                container.mux(packet)
+
+
+def test_a_video_whose_frames_change_size_is_refused(tmp_path: Path) -> None:
+    """Resized to one size, the objects of one part would have other proportions."""
+    write_jpegs(tmp_path / "front.mkv", [(96, 128)] * 3 + [(64, 128)] * 2 + [(96, 128)])
+    write_jpegs(tmp_path / "other.mkv", [(96, 128)] * 3)
+    with VideoDecoder() as decoder:
+        assert len(decoder.probe(tmp_path / "front.mkv")) == 6
+        assert decoder.read(tmp_path / "front.mkv", [0.0, 0.1, 0.2, 0.5], FPS, (48, 64)).shape == (4, 48, 64, 3)
+        with pytest.raises(DataError, match=r"its frames have two sizes, 128x96 and 128x64 at 0.300 s: split it there"):
+            decoder.read(tmp_path / "front.mkv", [0.0, 0.3], FPS, (48, 64))
+        assert decoder.read(tmp_path / "other.mkv", [0.0, 0.2], FPS).shape == (2, 96, 128, 3)
+
+
+def test_a_decoder_of_videos_has_limited_memory(tmp_path: Path) -> None:
+    write_jpegs(tmp_path / "front.mkv", [(96, 128)])
+    with VideoDecoder() as decoder:
+        decoder.probe(tmp_path / "front.mkv")
+        assert decoder._process is not None
+        limit, _ = resource.prlimit(decoder._process.pid, resource.RLIMIT_AS)
+        assert 0 < limit < 8 << 30
+        write_video(tmp_path / "large.mp4", np.zeros((2, 4096, 8192, 3), np.uint8), FPS)
+        with pytest.raises(DataError, match=r"large\.mp4: it cannot be decoded"):
+            resource.prlimit(decoder._process.pid, resource.RLIMIT_AS, (1 << 28, 1 << 28))
+            decoder.probe(tmp_path / "large.mp4")

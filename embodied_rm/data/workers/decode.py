@@ -26,6 +26,7 @@ MAX_RATE_DEVIATION = 0.01  # share by which the frame rate that a file states ma
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
 """Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
+MAX_MEMORY_BYTES = 1 << 32  # of the open files: a decoder of 8K keeps about 1 GB
 SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
 
 
@@ -94,6 +95,8 @@ class OpenVideo:
         """The frame last returned (None: seek first); `_next` follows it."""
         self._current_time = 0.0
         """The time requested for it, s."""
+        self._display_size: tuple[int, int] | None = None
+        """Height and width of the first frame that was decoded."""
         self.reformatter = VideoReformatter()
 
     def frame_rate(self, times: Sequence[float]) -> float:
@@ -156,7 +159,16 @@ class OpenVideo:
             raise framing.InvalidFileError(f"it has no frame at {time:.3f} s")
         if nearest.is_corrupt:
             raise framing.InvalidFileError(f"the frame at {time:.3f} s is damaged")
+        self._check_size(nearest)
         return nearest
+
+    def _check_size(self, frame: av.VideoFrame) -> None:
+        """Raise `InvalidFileError` for a frame of another size: resized, its objects would have other proportions."""
+        size = display_size(frame)
+        if self._display_size not in (None, size):
+            sizes = " and ".join(f"{width}x{height}" for height, width in (self._display_size, size))
+            raise framing.InvalidFileError(f"its frames have two sizes, {sizes} at {frame.time:.3f} s: split it there")
+        self._display_size = size
 
 
 VIDEO_CACHE = framing.FileCache(OpenVideo, MAX_OPEN_FILES)
@@ -199,4 +211,5 @@ def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> Non
 
 
 if __name__ == "__main__":
+    framing.limit_memory(MAX_MEMORY_BYTES)
     framing.serve(handle_request, (av.error.FFmpegError,))

@@ -31,7 +31,6 @@ from embodied_rm.training.zero_shot.episode_features import (
 from embodied_rm.training.zero_shot.fit_nets import contrastive_loss, progress_loss
 from embodied_rm.training.zero_shot.train_zero_shot import fit_distribution
 
-
 EPISODES_PER_LAB = 4
 
 
