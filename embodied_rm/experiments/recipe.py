@@ -74,6 +74,7 @@ class RefinementRecipe:
         unused_keys += ("program",) if self.refine.program is None else ()
         unused_keys += () if self.refine.teach.every else ("teach",)
         unused_keys += () if self.refine.takeover.stall_steps else ("takeover",)
+        unused_keys += () if self.refine.archive.share else ("archive",)
         unused_keys += () if self.refine.restore_best_weights else ("restore_best_weights",)
         refine_settings = {name: value for name, value in refine_settings.items() if name not in unused_keys}
         threshold = record_threshold(self.refine.reward.success_threshold)

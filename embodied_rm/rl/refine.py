@@ -20,6 +20,7 @@ from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.curriculum import StartCurriculum, StartPool
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
 from embodied_rm.rl.envs.reward_env import RewardEnv, has_env_state
+from embodied_rm.rl.envs.state_archive import StateArchive
 from embodied_rm.rl.envs.takeover import Helper, Takeover
 from embodied_rm.rl.iteration import Learner, make_heuristic, make_hybrid_learner, make_learner, run_iteration
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
@@ -178,7 +179,7 @@ def refine(
 
 
 def wrap_env(env: gym.vector.VectorEnv, model: RewardModel, config: RefineConfig, options: RefineOptions) -> RewardEnv:
-    """Return the environment with the reward, the start states and the help of a refinement."""
+    """Return the environment with the reward, the start states, the help and the archive of a refinement."""
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if options.starts is not None:
         reward_env.curriculum = StartCurriculum.from_pool(options.starts, env.num_envs, config.seed)
@@ -186,6 +187,9 @@ def wrap_env(env: gym.vector.VectorEnv, model: RewardModel, config: RefineConfig
         reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
     if options.helper is not None:
         reward_env.takeover = Takeover(config.takeover, options.helper, env.num_envs)
+    if config.archive.share:
+        reward_env.check_restores_rows()
+        reward_env.archive = StateArchive(config.archive, env.num_envs, config.seed)
     return reward_env
 
 
@@ -212,6 +216,8 @@ def validate_config(
     """Raise `UserError` if inputs that the settings need are missing."""
     if config.start_pool_size and dist.world_size > 1:
         raise UserError(f"start_pool_size={config.start_pool_size} works in one process only: set start_pool_size=0")
+    if config.archive.share and dist.world_size > 1:
+        raise UserError(f"archive.share={config.archive.share} works in one process only: set archive.share=0")
     if teaches and dist.world_size > 1:
         raise UserError("teach.every works in one process only: set teach.every=0")
     if config.algorithm in USES_RECORDED and dist.world_size > 1:

@@ -7,6 +7,7 @@ from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.envs.state_archive import ArchiveConfig
 from embodied_rm.rl.envs.takeover import TakeoverConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig, RLPDConfig
@@ -52,6 +53,7 @@ class RefineConfig:
     wandb_project: str | None = None  # Weights & Biases project to which each iteration is logged too; None: none
     seed: int = 0
     takeover: TakeoverConfig = field(default_factory=TakeoverConfig)
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     hnpg: HNPGConfig = field(default_factory=HNPGConfig)
@@ -75,6 +77,8 @@ class RefineConfig:
         check_minimum(self, 0, "bc_kl_coef", "imitation_coef")
         if self.takeover.stall_steps:
             self.check_takeover()
+        if self.archive.share and not self.reads_progress:
+            raise UserError(f"archive.share={self.archive.share} needs progress, {self._progress_issue}")
 
     def check_takeover(self) -> None:
         """Raise `UserError` if the learner cannot use the actions of a helper, or no potential shows a stall."""
@@ -86,8 +90,17 @@ class RefineConfig:
             )
         if self.takeover.stall_steps < self.reward.score_every:
             raise UserError(f"{key} must be at least reward.score_every={self.reward.score_every}: progress is older")
-        if self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none":
-            raise UserError(f"{key} needs progress, which reward.rule={self.reward.rule} does not read")
+        if not self.reads_progress:
+            raise UserError(f"{key} needs progress, {self._progress_issue}")
+
+    @property
+    def reads_progress(self) -> bool:
+        """Whether episodes have potentials, of the model or of the simulator."""
+        return not (self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none")
+
+    @property
+    def _progress_issue(self) -> str:
+        return f"which reward.rule={self.reward.rule} does not read"
 
 
 def success_description(reward: RewardConfig, threshold: float) -> str:

@@ -21,7 +21,7 @@ from embodied_sim.control import CONTROL_HZ, SUBSTEPS_PER_STEP, ActionDelay, Flo
 from embodied_sim.divergence import write_divergence
 from embodied_sim.domain_randomization import Randomization
 from embodied_sim.env_config import VIEW_NAMES, VecEnvConfig
-from embodied_sim.episode_init import EpisodeInitializer
+from embodied_sim.episode_init import EpisodeInitializer, Rows
 from embodied_sim.holdout import Holdout, color_object_pairs_of, task_sides_of
 from embodied_sim.observation import PROPRIO_DIM, build_observation
 from embodied_sim.registry import make_task
@@ -350,6 +350,17 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         self.start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", snapshot))
         self.state = self._read()
         return self._observe()
+
+    def snapshot_rows(self, rows: Rows) -> snapshots.ArrayDict:
+        """Return the states of some environments in which no simulation diverged, for `restore_rows`."""
+        return snapshots.take_rows(self._snapshot_arrays(), rows)
+
+    def restore_rows(self, rows: Rows, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observation:
+        """Put environments into the states [n] of `snapshot_rows`, and return the observation [N, D].
+
+        Later episodes start as they would have, whatever the states.
+        """
+        return self.restore(snapshots.put_rows(self._snapshot_arrays(), rows, snapshot))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the renderer and the physics."""

@@ -20,7 +20,12 @@ def unwrap_layers(env: gym.vector.VectorEnv) -> list[gym.vector.VectorEnv]:
 
 def supports_snapshots(env: gym.vector.VectorEnv) -> bool:
     """Return whether the environment, and all that it wraps, can save and restore its episodes."""
-    return all(hasattr(layer, name) for layer in unwrap_layers(env) for name in ("snapshot", "restore"))
+    return not missing_methods(env, ("snapshot", "restore"))
+
+
+def missing_methods(env: gym.vector.VectorEnv, names: Sequence[str]) -> list[str]:
+    """Return the methods that the environment, or one that it wraps, lacks."""
+    return [name for name in names if not all(hasattr(layer, name) for layer in unwrap_layers(env))]
 
 
 def check_env(env: gym.vector.VectorEnv, required: Sequence[str]) -> None:

@@ -41,6 +41,8 @@ class LearnedRewardEnv(RewardEnv):
         """
         self.model = self._with_subgoals(model)
         self._episodes = self._new_episodes(model.capabilities.success_threshold)
+        if self.archive is not None:
+            self.archive.clear()
 
     def _with_subgoals(self, model: RewardModel) -> SubgoalRewardModel:
         return SubgoalRewardModel(model, self.config.success_threshold, self.config.success_patience)
@@ -81,6 +83,12 @@ class LearnedRewardEnv(RewardEnv):
 
     def _load_reward_state(self, state: dict[str, Tensor]) -> None:
         self._reward_state = self._reward_state.from_state_dict(state)
+
+    def _take_reward_state(self, row: int) -> dict[str, Tensor]:
+        return self._reward_state.take(np.array([row])).state_dict()
+
+    def _put_reward_state(self, row: int, state: dict[str, Tensor]) -> None:
+        self._reward_state = self._reward_state.put(np.array([row]), self._reward_state.from_state_dict(state))
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env

@@ -23,8 +23,15 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 from embodied_rm.rl.envs.curriculum import StartCurriculum
-from embodied_rm.rl.envs.env_checks import check_env, check_no_leaked_success, supports_snapshots, unwrap_layers
+from embodied_rm.rl.envs.env_checks import (
+    check_env,
+    check_no_leaked_success,
+    missing_methods,
+    supports_snapshots,
+    unwrap_layers,
+)
 from embodied_rm.rl.envs.rollout_stats import HOVER_POTENTIAL, RolloutStats
+from embodied_rm.rl.envs.state_archive import StateArchive, StoredState
 from embodied_rm.rl.envs.takeover import Takeover
 from embodied_rm.types import Array, BoolArray, IntArray, RewardOutput
 
@@ -57,6 +64,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
     curriculum: StartCurriculum | None = None  # start states of episodes; None: the environment draws them
     takeover: Takeover | None = None  # help in episodes without progress; None: there is none
+    archive: StateArchive | None = None  # states in which some episodes begin; None: all begin at a start
 
     def __init__(
         self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float, fitted_threshold: float | None = None
@@ -118,6 +126,13 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.config.check_success_prediction(self._predicts_success)
         self.config.check_rollout_steps(rollout_steps, self.params.max_episode_steps)
 
+    def check_restores_rows(self) -> None:
+        """Raise `UserError` unless episodes can begin in states of an archive."""
+        if missing := missing_methods(self.env, ("snapshot_rows", "restore_rows")):
+            raise UserError(f"archive.share needs an environment with {' and '.join(missing)}")
+        if not self._is_storable:
+            raise UserError("archive.share needs a reward model whose state can be stored; this one keeps its images")
+
     def step(self, actions: npt.NDArray[Any]) -> Any:
         helped: dict[str, Any] = {}
         if self.takeover is not None:
@@ -150,9 +165,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             self.takeover.update(transitions.next_potential)
         self._update_stats(episode_step, infos)
         self._observation, self._state = observation, state
+        if self.archive is not None:
+            self._keep_promising(self.archive, transitions, ~diverged)
         if transitions.done.any():
             if self.curriculum is not None:
-                completed = np.flatnonzero(transitions.done & ~diverged)
+                completed = np.flatnonzero(transitions.done & ~diverged & ~self._has_returned)
                 self.curriculum.update(completed, self._own_success(transitions)[completed])
             self._reset_done(transitions.done)
         return self._observation, episode_step.reward, transitions.terminated, episode_step.truncated, infos
@@ -172,6 +189,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         if self.takeover is not None:
             tensors |= add_prefix("takeover", self.takeover.state_dict())
+        if self.archive is not None:
+            tensors |= add_prefix("state_archive", self.archive.state_dict())
         return {**tensors, **add_prefix("reward_state", self._reward_state_dict()), **curriculum_state}
 
     def load_state_dict(self, state: dict[str, Tensor], seed: int | list[int]) -> Array:
@@ -192,6 +211,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._load_reward_state(strip_prefix("reward_state", state))
         if self.takeover is not None:
             self.takeover.load_state_dict(strip_prefix("takeover", state))
+        if self.archive is not None:
+            self.archive.load_state_dict(strip_prefix("state_archive", state))
         return self._observation
 
     @property
@@ -210,6 +231,13 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
     def _load_reward_state(self, state: dict[str, Tensor]) -> None:
         """Restore the model's state of the episodes."""
+
+    def _take_reward_state(self, row: int) -> dict[str, Tensor]:
+        """Return the model's state of one episode."""
+        return {}
+
+    def _put_reward_state(self, row: int, state: dict[str, Tensor]) -> None:
+        """Let the model go on from the state of one episode in another row."""
 
     @property
     def critic_obs_dim(self) -> int:
@@ -284,9 +312,41 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def _begin_episodes(self, rows: IntArray, infos: Mapping[str, Any]) -> None:
         """Score the first states of new episodes."""
         potential = self._reset_scores(rows, infos)
+        if self.archive is not None:
+            self.archive.begin(rows, potential)
+            potential = self._return_to_archive(self.archive, rows, potential)
         self._episodes.reset(rows, potential)
         if self.takeover is not None:
             self.takeover.begin(rows, potential)
+
+    def _return_to_archive(self, archive: StateArchive, rows: IntArray, potential: FloatArray) -> FloatArray:
+        """Let some of the new episodes begin in states of the archive, and return the potentials [n] of all."""
+        for row, stored in archive.draw(rows).items():
+            snapshot = {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
+            self._observation[row] = self.env.restore_rows(np.array([row]), snapshot)[row]  # type: ignore[attr-defined]
+            self._state[row] = stored["critic_obs"].numpy()
+            self._put_reward_state(row, strip_prefix("reward_state", stored))
+            potential = np.where(rows == row, float(stored["potential"]), potential)
+        return potential
+
+    def _keep_promising(self, archive: StateArchive, transitions: Transitions, valid: BoolArray) -> None:
+        """Keep the states of running episodes that have made progress, and those of ended ones that failed."""
+        for row in archive.promising_rows(transitions.next_potential, valid & ~transitions.done):
+            snapshot = self.env.snapshot_rows(np.array([row]))  # type: ignore[attr-defined]
+            stored: StoredState = {
+                "potential": torch.tensor(transitions.next_potential[row]),
+                "critic_obs": torch.from_numpy(self._state[row].copy()),
+                **add_prefix("env", {name: torch.from_numpy(np.array(array)) for name, array in snapshot.items()}),
+                **add_prefix("reward_state", self._take_reward_state(row)),
+            }
+            archive.keep(int(row), stored)
+        ended = np.flatnonzero(transitions.done)
+        archive.end(ended, (transitions.is_success | ~valid)[ended])
+
+    @property
+    def _has_returned(self) -> BoolArray:
+        """[N]: whether the running episode began in a state of the archive."""
+        return np.zeros(self.num_envs, bool) if self.archive is None else self.archive.has_returned
 
     @property
     def _has_helped(self) -> BoolArray:
@@ -300,9 +360,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def _update_stats(self, episode_step: EpisodeStep, infos: Mapping[str, Any]) -> None:
         transitions, valid = episode_step.transitions, infos["valid_transition"]
         self._episode_return += np.where(valid, episode_step.reward, 0.0)
-        completed, is_success = transitions.done & valid, self._own_success(transitions)
+        ended, is_success = transitions.done & valid, self._own_success(transitions)
+        completed = ended & ~self._has_returned
         own = completed & ~self._has_helped
         self.stats.env_steps += self.num_envs
+        self.stats.returned_episodes += int((ended & self._has_returned).sum())
         self.stats.diverged_episodes += int((~valid).sum())
         self.stats.episodes += int(completed.sum())
         self.stats.shaped_return += float(self._episode_return[completed].sum())

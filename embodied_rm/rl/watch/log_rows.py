@@ -48,6 +48,7 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
         "env_steps": stats.env_steps,
         "episodes": stats.episodes,
         "helped_episodes": stats.helped_episodes,
+        "returned_episodes": stats.returned_episodes,
         "diverged_episodes": stats.diverged_episodes,
         "success": ratio(stats.successes, stats.episodes),
         "predicted_successes": stats.predicted_successes,
