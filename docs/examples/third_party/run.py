@@ -39,7 +39,7 @@ REFINE: dict[str, dict[str, Any]] = {
     "lift": {"rollout_steps": 60, "iterations": 45, **SMALL_STEPS},
     "door": {"rollout_steps": 100, "iterations": 30, **SMALL_STEPS},
 }
-"""Settings of refinements. With larger steps, from rollouts of half an episode, two of four robosuite policies failed."""
+"""Settings of PPO. With larger steps, from rollouts of half an episode, two of four robosuite policies were lost."""
 
 Result = dict[str, Any]
 
