@@ -91,10 +91,8 @@ def test_returned_episodes_continue_as_those_that_they_return_to() -> None:
         snapshot = {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
         restored = other.restore_rows(np.array([row]), snapshot)
         np.testing.assert_array_equal(restored[row], observation[row])
-        own_state = env._take_reward_state(row)
-        assert all(
-            torch.equal(tensor, own_state[name]) for name, tensor in strip_prefix("reward_state", stored).items()
-        )
+        own_state, stored_state = env._take_reward_state(row), strip_prefix("reward_state", stored)
+        assert stored_state and all(torch.equal(tensor, own_state[name]) for name, tensor in stored_state.items())
         potential[row] = float(stored["potential"])
     actions = act(rng, 3)
     observation, *_, infos = env.step(actions)
@@ -105,9 +103,7 @@ def test_returned_episodes_continue_as_those_that_they_return_to() -> None:
     other.close()
 
 
-def match_states(
-    env: LearnedRewardEnv, archive: StateArchive, observation: np.ndarray
-) -> list[dict[str, torch.Tensor]]:
+def match_states(env: LearnedRewardEnv, archive: StateArchive) -> list[dict[str, torch.Tensor]]:
     """Return the state of the archive that each row has returned to, by its critic's observation."""
     states = archive._archive
     nearest = [np.argmin([np.abs(s["critic_obs"].numpy() - state).max() for s in states]) for state in env._state]
