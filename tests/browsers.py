@@ -57,6 +57,12 @@ def open_checked_page(browser: Browser, **options: Any) -> Iterator[Page]:
     assert [error for error in errors if not error.startswith("Failed to load resource: the server responded")] == []
 
 
+def wait_for_step(page: Page, step: int) -> None:
+    """Wait until the page of teleoperation shows a step of the first episode or take-over, or a later one."""
+    while int(str(page.locator("body").get_attribute("data-step")).split("/")[1]) < step:
+        page.wait_for_timeout(50)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless browser."""

@@ -1,14 +1,16 @@
-"""`PersonPolicy`: a person acts in a simulated environment, on a local page."""
+"""`PersonPolicy`: a person acts in a simulated environment, on a local page. `PersonHelper` takes over there."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
+from torch import Tensor
 
 from embodied_rm.data.record import Observations, PolicyFn
+from embodied_rm.errors import UserError
 from embodied_rm.run_folder import Reporter
 from embodied_rm.teleoperation.teleoperation_server import serve_in_background
 from embodied_rm.teleoperation.teleoperation_session import TeleoperationSession
@@ -20,21 +22,28 @@ PERSON = "person"
 """Name of the policy."""
 WRIST_VIEW = "wrist"  # the camera that moves with the hand
 STEPS_PER_S = 5.0  # a quarter of the speed of the arm: a person has no practice
+EPISODE_BEGINS = "The episode begins with your first move."
+CLOSED_GRIP_M = 0.06  # distance of the finger pads below which a take-over begins with a closed grip
 
 
 class PersonPolicy:
     """Shows the views of one environment at every step, and returns what the person commands. It keeps the pace."""
 
-    def __init__(self, envs: TabletopVecEnv, session: TeleoperationSession) -> None:
-        """Act in the only environment of `envs`."""
+    def __init__(self, envs: TabletopVecEnv, session: TeleoperationSession, *, takes_over: bool = False) -> None:
+        """Act in the only environment of `envs`, in whole episodes, or where a policy makes no progress."""
         assert envs.num_envs == 1
-        self._envs, self._session = envs, session
+        if not envs.view_names:
+            raise UserError("a person needs a camera: set env.views=[front]")
+        self._envs, self._session, self._takes_over = envs, session, takes_over
         self._episode, self._step, self._next_time_s = 0, 0, 0.0
         self._axes = view_axes(envs)
 
     def act(self, observation: Observations, new_episodes: IntArray) -> Array:
         """Return the action of the next step, float32 [1, 4]; an episode begins with the person's first move."""
-        starts = len(new_episodes) > 0
+        return self.next_action(starts=len(new_episodes) > 0)
+
+    def next_action(self, *, starts: bool) -> Array:
+        """Return the action of the next step, float32 [1, 4]; if an episode or a take-over starts, wait for a move."""
         self._episode, self._step = (self._episode + 1, 0) if starts else (self._episode, self._step + 1)
         self._session.publish(self._envs.render_views()[0], self._state())
         if starts:
@@ -46,13 +55,41 @@ class PersonPolicy:
 
     def _state(self) -> dict[str, object]:
         """Return what the page shows beside the images."""
+        begins = "The policy makes no progress. Your first move takes over." if self._takes_over else EPISODE_BEGINS
         return {
             "instruction": self._envs.instructions[0],
-            "episode": self._episode,
+            "part": f"{'take-over' if self._takes_over else 'episode'} {self._episode}",
+            "message": begins if self._step == 0 else "",
+            "closed": self._takes_over and float(self._envs.state.gripper_opening[0]) < CLOSED_GRIP_M,
             "step": self._step,
             "max_steps": self._envs.max_episode_steps,
             "axes": self._axes.tolist(),
         }
+
+
+class PersonHelper:
+    """A person who takes over (`embodied_rm.rl.envs.takeover.Helper`)."""
+
+    def __init__(self, policy: PersonPolicy) -> None:
+        """Let the person of a policy act."""
+        self._policy, self._begins = policy, True
+
+    def reset(self, rows: IntArray) -> None:
+        """Begin a take-over; the next action waits for the person."""
+        self._begins = True
+
+    def act(self, rows: IntArray) -> Array:
+        """Return the person's action [1, 4]."""
+        starts, self._begins = self._begins, False
+        return self._policy.next_action(starts=starts)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing: after a restart, the person begins again."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Begin again."""
+        self._begins = True
 
 
 def view_axes(envs: TabletopVecEnv) -> Array:
@@ -70,8 +107,22 @@ def view_axes(envs: TabletopVecEnv) -> Array:
 @contextmanager
 def open_person_policy(envs: TabletopVecEnv, port: int, reporter: Reporter) -> Iterator[PolicyFn]:
     """Serve the page of a person while the context is open; raise `UserError` if its port is in use."""
+    with open_page(envs, port, reporter, takes_over=False) as policy:
+        yield policy.act
+
+
+@contextmanager
+def open_person_helper(envs: TabletopVecEnv, port: int, reporter: Reporter) -> Iterator[PersonHelper]:
+    """Serve the page of a person who takes over; raise `UserError` if its port is in use."""
+    with open_page(envs, port, reporter, takes_over=True) as policy:
+        yield PersonHelper(policy)
+
+
+@contextmanager
+def open_page(envs: TabletopVecEnv, port: int, reporter: Reporter, *, takes_over: bool) -> Iterator[PersonPolicy]:
+    """Serve the page of a person, and say where."""
     session = TeleoperationSession(num_motions=ACTION_DIM - 1)
-    policy = PersonPolicy(envs, session)
+    policy = PersonPolicy(envs, session, takes_over=takes_over)
     with serve_in_background(session, port) as url:
         reporter.log(f"open {url} in a browser, and act there")
-        yield policy.act
+        yield policy

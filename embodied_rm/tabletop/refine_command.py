@@ -57,6 +57,10 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
             raise UserError("reward.rule=program pays a reward program: set program=<file of embodied-rm write-reward>")
         if self.teach.every:
             self.check_teachable()
+        if self.takeover.stall_steps and self.takeover.helper == "person" and self.env.num_envs != 1:
+            raise UserError(
+                f"takeover.helper=person acts in one environment: set env.num_envs=1, not {self.env.num_envs}"
+            )
         if (self.algorithm in USES_RECORDED) != (self.recorded_data is not None):
             algorithms = " or ".join(USES_RECORDED)
             raise UserError(f"algorithm={algorithms} and recorded_data= belong together: set both, or neither")

@@ -20,6 +20,7 @@ from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_
 from embodied_rm.programs.program import Program
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.envs.curriculum import StartPool
+from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.offline.transitions import OfflineTransitions
@@ -31,6 +32,7 @@ from embodied_rm.score.async_labeling import AsyncLabeler
 from embodied_rm.tabletop.envs import learner_device, make_envs, make_evaluator, make_verifier, wrap_observations
 from embodied_rm.tabletop.expert_helper import ExpertHelper
 from embodied_rm.tabletop.exported_starts import read_starts, write_starts
+from embodied_rm.tabletop.person_policy import open_person_helper
 from embodied_rm.tabletop.program_env import ProgramEnv, load_program
 from embodied_rm.tabletop.recorded_transitions import read_transitions
 from embodied_rm.tabletop.refine_command import RefineCommand, load_policy_encoder, load_reward_model
@@ -38,6 +40,7 @@ from embodied_rm.tabletop.refine_report import learning_curves, refinement_metri
 from embodied_rm.tabletop.reward_teacher import open_teacher
 from embodied_sim.registry import make_task
 from embodied_sim.render.fingerprint import renderer_fingerprint
+from embodied_sim.vec_env import TabletopVecEnv
 
 LABELS_DIR = "labels"  # folder in the run folder: recorded videos and the scores of the labeler
 
@@ -186,19 +189,32 @@ def refine_task(
     if config.teach.every:
         teacher = open_teacher(config, inputs.model, run, reporter)
         envs = teacher.record(envs)
-    options = RefineOptions(
-        teacher=teacher,
-        evaluate_iteration=evaluate_iteration,
-        crosscheck=verify,
-        demonstrations=inputs.demonstrations,
-        recorded=inputs.recorded,
-        starts=inputs.starts,
-        helper=ExpertHelper(simulator) if config.takeover.stall_steps else None,
-        dist=dist,
-    )
-    policy, model = inputs.policy, inputs.model
-    with closing(wrap_observations(envs, obs_mode, encoder_model)) as observed_envs:
-        return refine(observed_envs, policy, model, refine_config, run, reporter, final_evaluate, options)
+    with (
+        closing(wrap_observations(envs, obs_mode, encoder_model)) as observed,
+        open_helper(config, simulator, reporter) as helper,
+    ):
+        options = RefineOptions(
+            teacher=teacher,
+            evaluate_iteration=evaluate_iteration,
+            crosscheck=verify,
+            demonstrations=inputs.demonstrations,
+            recorded=inputs.recorded,
+            starts=inputs.starts,
+            helper=helper,
+            dist=dist,
+        )
+        return refine(observed, inputs.policy, inputs.model, refine_config, run, reporter, final_evaluate, options)
+
+
+def open_helper(
+    config: RefineCommand, envs: TabletopVecEnv, reporter: Reporter
+) -> AbstractContextManager[Helper | None]:
+    """Return who takes over in environments; a context manager of None if nobody does."""
+    if not config.takeover.stall_steps:
+        return nullcontext()
+    if config.takeover.helper == "person":
+        return open_person_helper(envs, config.takeover.port, reporter)
+    return nullcontext(ExpertHelper(envs))
 
 
 COMMAND = Command(resumable=True, schema=RefineCommand, main=main, distributed=True)

@@ -54,13 +54,13 @@ async function showSteps() {
     if (step.number === number) continue;
     number = step.number;
     axes = step.axes;
-    if (step.step === 0 && closed) toggleGrip();
+    if (step.step === 0 && closed !== step.closed) toggleGrip();
     $("views").src = `views/${number}`;
     $("instruction").textContent = step.instruction;
-    $("count").textContent = `episode ${step.episode}`;
+    $("count").textContent = step.part;
     $("share").value = step.step / step.max_steps;
-    showMessage(step.step === 0 ? "The episode begins with your first move." : "");
-    document.body.dataset.step = `${step.episode}/${step.step}`;
+    showMessage(step.message);
+    document.body.dataset.step = `${step.part}/${step.step}`;
   }
 }
 

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from browsers import browser, page
 from shared_folders import build_once
 from tiny_runs import RECORD, RECORD_SPLIT, REFINE, TINY
 
 from embodied_rm.cli.main import main
+
+__all__ = ["browser", "page"]
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,15 @@
 """Take-over and exported starts by the command line."""
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from browsers import wait_for_step
+from playwright.sync_api import Page, expect
 from tiny_runs import REFINE, metrics
 
 from embodied_rm.cli.compose import compose_typed
@@ -55,3 +60,39 @@ def test_only_a_take_over_decides_a_cell_of_a_comparison() -> None:
     )
     assert cells[0].cache_settings("m") == cells[1].cache_settings("m")
     assert helped.cache_settings("m")[1]["refine"]["takeover"]["stall_steps"] == 4
+
+
+def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Path, tmp_path: Path) -> None:
+    reward = ["reward.rule=dense", "reward.success_source=simulator", "env.views=[front]", "env.num_envs=1"]
+    learner = ["algorithm=rlpd", f"recorded_data={demos}", "rlpd.batch_size=16", "rlpd.pretraining_updates=2"]
+    takeover = ["takeover.helper=person", "takeover.stall_steps=2"]
+    command = [sys.executable, "-m", "embodied_rm", *REFINE, f"policy={cloned}", *reward, *learner, *takeover]
+    out = [f"out={tmp_path}/run", "rollout_steps=30", "rlpd.updates_per_step=0.1"]
+    with subprocess.Popen([*command, *out], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = next(match[1] for line in process.stdout if (match := re.search(r"open (http\S+) in a browser", line)))
+        page.goto(url)
+        page.locator('body[data-step="take-over 1/0"]').wait_for(timeout=60_000)
+        expect(page.get_by_role("alert")).to_contain_text("Your first move takes over")
+        page.keyboard.down("KeyW")
+        wait_for_step(page, 5)
+        page.goto("about:blank")  # the arm stops
+        for _ in process.stdout:  # until the only episode, and with it the refinement, ends
+            continue
+        assert process.wait(120) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run/progress.jsonl").read_text().splitlines()]
+    assert sum(row["helped_episodes"] for row in rows) == 1
+
+
+def test_who_takes_over_needs_one_environment_and_a_camera(
+    demos: Path, cloned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner = ["algorithm=rlpd", f"recorded_data={demos}", "takeover.helper=person", "takeover.stall_steps=2"]
+    command = [*REFINE, f"policy={cloned}", "reward.rule=dense", "reward.success_source=simulator", *learner]
+    for words, message in [
+        (["env.num_envs=4"], "takeover.helper=person acts in one environment: set env.num_envs=1, not 4"),
+        (["env.num_envs=1", "env.views=[]"], "a person needs a camera: set env.views=[front]"),
+        (["takeover.helper=expert", "takeover.port=8080"], "takeover.port=8080 is that of the page of takeover.helper"),
+    ]:
+        assert main([*command, *words, f"out={tmp_path}/run"]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())

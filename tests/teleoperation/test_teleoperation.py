@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from browsers import wait_for_step
 from PIL import Image
 from playwright.sync_api import Page, expect
 
@@ -111,12 +112,6 @@ def test_arrows_are_those_of_the_first_view() -> None:
         envs.close()
 
 
-def wait_for_step(page: Page, step: int) -> None:
-    """Wait until the page shows a step of the first episode, or a later one."""
-    while int(str(page.locator("body").get_attribute("data-step")).split("/")[1]) < step:
-        page.wait_for_timeout(50)
-
-
 def test_a_person_records_demonstrations_by_keyboard(page: Page, tmp_path: Path) -> None:
     small = ["tasks=[press_button]", "num_successes=0", "num_failures=0", "env.views=[front]", "env.image_size=64"]
     command = [sys.executable, "-m", "embodied_rm", "collect", *small, "policies=[person]", "rollouts_per_policy=1"]
@@ -124,7 +119,7 @@ def test_a_person_records_demonstrations_by_keyboard(page: Page, tmp_path: Path)
         assert process.stdout is not None
         url = next(match[1] for line in process.stdout if (match := re.search(r"open (http\S+) in a browser", line)))
         page.goto(url)
-        page.locator('body[data-step="1/0"]').wait_for(timeout=60_000)
+        page.locator('body[data-step="episode 1/0"]').wait_for(timeout=60_000)
         expect(page.get_by_role("alert")).to_contain_text("begins with your first move")
         page.keyboard.press("Space")
         expect(page.locator("#grip")).to_have_text("grip closed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -18,22 +18,27 @@ from embodied_rm.checkpoint_io import add_prefix, strip_prefix
 from embodied_rm.errors import UserError, check_minimum
 from embodied_rm.types import Array, BoolArray, IntArray
 
+HelperName = Literal["expert", "person"]
 STATE_FIELDS = ("highest_potential", "stalled_steps", "helped_steps", "acts", "has_helped")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeoverConfig:
-    """When a helper acts in place of the policy."""
+    """When a helper acts in place of the policy, and who it is."""
 
     stall_steps: int = 0
     """Steps without a gain of potential after which the helper acts; 0: never."""
     min_gain: float = 0.05  # gain over the potential at the last gain of the episode that counts as one
     max_steps: int = 0  # steps after which the policy acts again; 0: the helper acts until the episode ends
+    helper: HelperName = "expert"  # who acts in the simulated tasks
+    port: int = 0  # of the page of `helper=person`; 0: any free port
 
     def __post_init__(self) -> None:
         check_minimum(self, 0, "stall_steps", "max_steps", prefix="takeover.")
         if not self.min_gain > 0:
             raise UserError(f"takeover.min_gain must be > 0, got {self.min_gain}")
+        if self.port and self.helper != "person":
+            raise UserError(f"takeover.port={self.port} is that of the page of takeover.helper=person: leave it out")
 
 
 class Helper(Protocol):
