@@ -52,6 +52,7 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         f"{metrics['parameters']:,} trained parameters. The frozen encoders {metrics['encoder']} and minilm are not in "
         "this folder.",
         "",
+        *loss_section(metrics["held_out_loss"]),
         "## Labs that it was never trained on",
         "",
         *markdown_table(("figure", *headers), rows),
@@ -72,6 +73,15 @@ def real_model_card(metrics: Mapping[str, Any]) -> str:
         "success where a false one costs something; a demonstration in context is more exact (docs/real_robots.md).",
         "",
     ])  # fmt: skip
+
+
+def loss_section(losses: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the lines on the losses of each net; none if they are not known."""
+    if not losses:
+        return []
+    rows = [(net, f"{first:.3f}", f"{last:.3f}") for net, (first, last) in sorted(losses.items())]
+    header = ("net", "loss on the validation labs, first", "last")
+    return ["## Training", "", *markdown_table(header, rows), ""]
 
 
 def audit_cell(entry: Mapping[str, Any] | None) -> str:

@@ -26,11 +26,12 @@ from embodied_rm.models.pretrained_weights import EFFICIENTNET_LITE0
 from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import load_zero_shot_model, save_zero_shot_model
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
+from embodied_rm.report import LineChart, Report, write_report
 from embodied_rm.report.real_model_card import real_model_card
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures, encode_episodes
-from embodied_rm.training.zero_shot.train_zero_shot import ZeroShotTrainConfig, train_zero_shot
+from embodied_rm.training.zero_shot.train_zero_shot import FitCurves, ZeroShotTrainConfig, train_zero_shot
 
 MAX_AUDIT_EPISODES = 32  # per part, evenly spaced
 
@@ -73,6 +74,7 @@ def main(config: TrainRealConfig, run: RunFolder, reporter: Reporter) -> None:
         "encoder": model.encoder.name,
         "parameters": sum(parameter.numel() for parameter in model.net.parameters()),
         "machine": describe_machine(),
+        "held_out_loss": facts.get("held_out_loss", {}),
         "scores": scores,
         "audit": audits,
     }
@@ -96,15 +98,37 @@ def train_model(
     train, validation = (
         read_features(config, run, source, rows[part], encoder, reporter) for part in ("train", "validation")
     )
-    net = train_zero_shot(train, validation, text, config.nets, encoder.level_channels[0], reporter)
-    labs = {part: list(names) for part, names in vars(config.labs).items()}
-    return ZeroShotModel(net, encoder, text), {"labs": labs, "data_sha256": hash_episodes(source, rows["train"])}
+    net, curves = train_zero_shot(train, validation, text, config.nets, encoder.level_channels[0], reporter)
+    write_report(run.file_path("report.html"), training_report(curves))
+    facts = {
+        "labs": {part: list(names) for part, names in vars(config.labs).items()},
+        "data_sha256": hash_episodes(source, rows["train"]),
+        "held_out_loss": {name: [curve[0][2], curve[-1][2]] for name, curve in curves.items()},
+    }
+    return ZeroShotModel(net, encoder, text), facts
+
+
+def training_report(curves: FitCurves) -> Report:
+    """Return the page of a training: the losses of each net."""
+    charts = [
+        LineChart(
+            title=f"{name}: losses",
+            x_label=f"measurement, the last one after {curve[-1][0]} updates",
+            series={"training batch": [loss for _, loss, _ in curve], "validation labs": [loss for *_, loss in curve]},
+        )
+        for name, curve in curves.items()
+    ]
+    return Report(
+        title="Reward model of real robots",
+        subtitle="The learning rate ends at 0. The weights are those of the last update.",
+        charts=tuple(charts),
+    )
 
 
 def load_model(checkpoint: Path, labs: LabSplit) -> tuple[ZeroShotModel, dict[str, Any]]:
     """Load a trained model and the facts about its data; raise `UserError` if it knows the labs it is measured on."""
     model, stored = load_zero_shot_model(checkpoint), read_manifest(checkpoint)["facts"]
-    facts = {key: stored[key] for key in ("labs", "data_sha256")}
+    facts = {key: stored[key] for key in ("labs", "data_sha256", "held_out_loss") if key in stored}
     split = {part: list(names) for part, names in vars(labs).items()}
     if facts["labs"] != split:
         raise UserError(f"checkpoint={checkpoint} was trained with labs={facts['labs']}, not with {split}")

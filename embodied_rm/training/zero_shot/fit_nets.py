@@ -1,9 +1,13 @@
-"""Fit the nets of the zero-shot model to features of episodes: a fixed number of updates, from a seed."""
+"""Fit the nets of the zero-shot model to features of episodes: a fixed number of updates, from a seed.
+
+Losses on held-out episodes are measured meanwhile, and change nothing: the learning rate ends at 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +25,15 @@ MAX_GRAD_NORM = 1.0
 CELL_NOISE = 0.1  # standard deviation of the noise on the cells that are matched, in their standard deviations
 WARMUP_FRACTION = 0.1  # of the updates, in which the learning rate rises
 STATISTICS_EPISODES = 150  # episodes whose cells the standardization is computed from
+NUM_EVALUATIONS = 20  # of the held-out loss, evenly spaced
+HELD_OUT_CLIPS = 96  # clips of held-out episodes, always the same ones
+
+
+class FitStep(NamedTuple):
+    """Losses of one update."""
+
+    loss: float
+    held_out_loss: float | None  # after the update, on held-out episodes; None: not measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,28 +52,39 @@ class FitConfig:
 def fit_progress_gru(
     net: ProgressGru,
     episodes: list[EpisodeFeatures],
+    held_out: list[EpisodeFeatures],
     text: SentenceEncoder,
     config: FitConfig,
     move_threshold: float,
     seed: int,
-) -> Iterator[float]:
-    """Fit progress and direction; yield the loss of each update."""
+) -> Iterator[FitStep]:
+    """Fit progress and direction; yield the losses of each update."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     net.set_statistics(
         torch.cat([e.cells[0].float() for e in episodes[:: max(1, len(episodes) // STATISTICS_EPISODES)]])
     )
-    sentences = {text_: text.encode([text_]).mean()[0] for e in episodes for text_ in e.sentences}
+    sentences = {text_: text.encode([text_]).mean()[0] for e in [*episodes, *held_out] for text_ in e.sentences}
+
+    def batch_loss(batch: ClipBatch, instructions: list[str]) -> Tensor:
+        return progress_loss(net(batch.cells.float(), torch.stack([sentences[text_] for text_ in instructions])), batch)
+
+    held_out_batch = draw_batch(held_out, HELD_OUT_CLIPS, move_threshold, np.random.default_rng(seed))
     optimizer, schedule = make_optimizer(net, config)
-    net.train()
-    for _ in range(config.steps):
-        batch, instructions = draw_batch(episodes, config.batch_size, move_threshold, rng)
-        logits = net(batch.cells.float(), torch.stack([sentences[text_] for text_ in instructions]))
-        loss = progress_loss(logits, batch)
+    for step in range(config.steps):
+        net.train()
+        loss = batch_loss(*draw_batch(episodes, config.batch_size, move_threshold, rng))
         update(net, optimizer, loss)
         schedule.step()
-        yield loss.item()
-    net.eval()
+        net.eval()
+        with torch.no_grad():
+            measured = batch_loss(*held_out_batch).item() if is_evaluated(step, config.steps) else None
+        yield FitStep(loss.item(), measured)
+
+
+def is_evaluated(step: int, num_steps: int) -> bool:
+    """Whether the held-out loss is measured after an update."""
+    return step == num_steps - 1 or step % max(1, num_steps // NUM_EVALUATIONS) == 0
 
 
 def progress_loss(logits: Tensor, batch: ClipBatch) -> Tensor:
@@ -79,32 +103,61 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def fit_sentence_match(
-    net: SentenceMatch, episodes: list[EpisodeFeatures], text: SentenceEncoder, config: FitConfig, seed: int
-) -> Iterator[float]:
-    """Fit the match by contrast with the sentences and images of the same lab; yield the loss of each update."""
+    net: SentenceMatch,
+    episodes: list[EpisodeFeatures],
+    held_out: list[EpisodeFeatures],
+    text: SentenceEncoder,
+    config: FitConfig,
+    seed: int,
+) -> Iterator[FitStep]:
+    """Fit the match by contrast with the sentences and images of the same lab; yield the losses of each update."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    tokens = {sentence: text.encode([sentence]) for e in episodes for sentence in e.sentences}
+    tokens = {sentence: text.encode([sentence]) for e in [*episodes, *held_out] for sentence in e.sentences}
     real_tokens = torch.cat([tokens[e.sentences[0]].vectors[tokens[e.sentences[0]].mask] for e in episodes])
     net.set_statistics(torch.stack([e.match_cells[0].float() for e in episodes]), real_tokens)
-    groups = {group: [e for e in episodes if e.group == group] for group in sorted({e.group for e in episodes})}
+
+    def pair_loss(cells: Tensor, sentences: list[str]) -> Tensor:
+        vectors, mask = (torch.cat(parts) for parts in zip(*(tokens[s] for s in sentences), strict=True))
+        return contrastive_loss(net(vectors, mask, net.embed_cells(cells)), sentences)
+
+    groups, held_out_groups = group_episodes(episodes), group_episodes(held_out)
     names, shares = list(groups), np.array([len(group) for group in groups.values()]) / len(episodes)
     optimizer, schedule = make_optimizer(net, config)
-    net.train()
-    for _ in range(config.steps):
+    for step in range(config.steps):
+        net.train()
         group = groups[names[int(rng.choice(len(names), p=shares))]]
         chosen = [group[i] for i in rng.choice(len(group), min(config.batch_size, len(group)), replace=False)]
         copies = [int(rng.integers(len(e.match_cells))) for e in chosen]
         sentences = [e.sentence(copy) for e, copy in zip(chosen, copies, strict=True)]
         cells = torch.stack([e.match_cells[copy].float() for e, copy in zip(chosen, copies, strict=True)])
-        cells = cells + CELL_NOISE * net.cell_std * torch.randn_like(cells)
-        vectors, mask = (torch.cat(parts) for parts in zip(*(tokens[s] for s in sentences), strict=True))
-        loss = contrastive_loss(net(vectors, mask, net.embed_cells(cells)), sentences)
+        loss = pair_loss(cells + CELL_NOISE * net.cell_std * torch.randn_like(cells), sentences)
         update(net, optimizer, loss)
         schedule.step()
-        yield loss.item()
-    net.eval()
+        net.eval()
+        measured = None
+        if is_evaluated(step, config.steps):
+            parts = [group[: config.batch_size] for group in held_out_groups.values()]
+            measured = mean_pair_loss(pair_loss, parts)
+        yield FitStep(loss.item(), measured)
     fill_bank(net, episodes, rng)
+
+
+def group_episodes(episodes: Sequence[EpisodeFeatures]) -> dict[str, list[EpisodeFeatures]]:
+    """Return group -> its episodes."""
+    return {group: [e for e in episodes if e.group == group] for group in sorted({e.group for e in episodes})}
+
+
+@torch.no_grad()
+def mean_pair_loss(
+    pair_loss: Callable[[Tensor, list[str]], Tensor], parts: Sequence[Sequence[EpisodeFeatures]]
+) -> float:
+    """Mean loss of the unchanged images and sentences of groups of episodes."""
+    losses = []
+    for part in parts:
+        cells = torch.stack([episode.match_cells[0].float() for episode in part])
+        losses.append(pair_loss(cells, [episode.sentence(0) for episode in part]))
+    return torch.stack(losses).mean().item()
 
 
 def contrastive_loss(scores: Tensor, sentences: list[str]) -> Tensor:

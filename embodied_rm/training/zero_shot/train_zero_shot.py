@@ -17,11 +17,14 @@ from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotConfig, ZeroShotN
 from embodied_rm.run_folder import Reporter
 from embodied_rm.training.zero_shot.calibrate_readouts import calibrate
 from embodied_rm.training.zero_shot.episode_features import EpisodeFeatures
-from embodied_rm.training.zero_shot.fit_nets import FitConfig, fit_progress_gru, fit_sentence_match
+from embodied_rm.training.zero_shot.fit_nets import FitConfig, FitStep, fit_progress_gru, fit_sentence_match
 
 NUM_BANK_IMAGES = 128
 CHANGE_QUANTILE = 0.3  # of the changes between encoded frames: smaller ones are no new frame
 UNCALIBRATED = Readout(0.0, ())
+
+FitCurves = dict[str, list[tuple[int, float, float]]]
+"""Net -> (number of updates, loss, loss on held-out episodes)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,8 @@ def train_zero_shot(
     config: ZeroShotTrainConfig,
     fine_channels: int,
     reporter: Reporter,
-) -> ZeroShotNet:
-    """Fit the members from different seeds, then calibrate on the validation episodes.
+) -> tuple[ZeroShotNet, FitCurves]:
+    """Fit the members from different seeds, then calibrate on the validation episodes; return the losses too.
 
     Args:
         train: Features of the episodes that are trained on.
@@ -74,15 +77,17 @@ def train_zero_shot(
         )
     )
     net.distribution = fit_distribution(net, train, validation)
-    threshold = net.config.move_threshold
+    threshold, curves = net.config.move_threshold, FitCurves()
+    data = list(train), list(validation)
     for k, (gru, match) in enumerate(zip(net.grus, net.matches, strict=True)):
         member, seed = f"member {k + 1} of {config.num_members}", config.seed + k
         assert isinstance(gru, ProgressGru) and isinstance(match, SentenceMatch)
-        losses = fit_progress_gru(gru, list(train), text, config.progress, threshold, seed)
-        run_fit(losses, f"progress, {member}", config.progress.steps, reporter)
-        losses = fit_sentence_match(match, list(train), text, config.match, seed)
-        run_fit(losses, f"match, {member}", config.match.steps, reporter)
-    return calibrate(net.eval(), validation, text, config.seed)
+        for name, steps, num_steps in (
+            ("progress", fit_progress_gru(gru, *data, text, config.progress, threshold, seed), config.progress.steps),
+            ("match", fit_sentence_match(match, *data, text, config.match, seed), config.match.steps),
+        ):
+            curves[f"{name}, {member}"] = run_fit(steps, f"{name}, {member}", num_steps, reporter)
+    return calibrate(net.eval(), validation, text, config.seed), curves
 
 
 def fit_distribution(
@@ -101,10 +106,17 @@ def fit_distribution(
     return EmbeddingDistribution.fit(*textures)
 
 
-def run_fit(losses: Iterator[float], description: str, steps: int, reporter: Reporter) -> None:
-    """Run a fit, show its progress and report its last loss."""
-    *_, last = reporter.track(losses, description, total=steps)
-    reporter.log(f"{description}: last loss {last:.3f}")
+def run_fit(
+    steps: Iterator[FitStep], description: str, num_steps: int, reporter: Reporter
+) -> list[tuple[int, float, float]]:
+    """Run a fit, show its progress, and return the losses where the held-out one was measured."""
+    curve = [
+        (number, step.loss, step.held_out_loss)
+        for number, step in enumerate(reporter.track(steps, description, total=num_steps), start=1)
+        if step.held_out_loss is not None
+    ]
+    reporter.log(f"{description}: last loss {curve[-1][1]:.3f}, on held-out episodes {curve[-1][2]:.3f}")
+    return curve
 
 
 def typical_change(episodes: Sequence[EpisodeFeatures]) -> float:

@@ -194,6 +194,10 @@ def test_train_real_from_recordings_to_scores(small_lab, tmp_path, capsys):
     assert 0 <= metrics["scores"]["test"]["out of distribution"] <= 1
     card = (run / "checkpoint" / "README.md").read_text()
     assert f"lab_5 (test, {EPISODES_PER_LAB} episodes)" in card
+    losses = metrics["held_out_loss"]
+    assert losses.keys() == {"progress, member 1 of 1", "match, member 1 of 1"}
+    assert f"| match, member 1 of 1 | {losses['match, member 1 of 1'][0]:.3f} | " in card
+    assert "validation labs" in (run / "report.html").read_text()
     for part in ("validation", "test"):
         assert {"future", "unmodified_success", "reversed", "frozen_start", "black_images"} <= set(
             metrics["audit"][part]
