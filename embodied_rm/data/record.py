@@ -1,6 +1,6 @@
 """Play episodes in a vector environment and record the images of its cameras."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -216,6 +216,13 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         self._buffers.clear()
         self._rendered.clear()
         return self.env.restore(snapshot)  # type: ignore[attr-defined]
+
+    def restore_rows(self, rows: IntArray, states: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Any:
+        """Begin episodes in states of others; these episodes are not recorded."""
+        for row in rows.tolist():
+            self._buffers.pop(row, None)
+            self._rendered.pop(row, None)
+        return self.env.restore_rows(rows, states)  # type: ignore[attr-defined]
 
     def _is_due(self, buffer: EpisodeBuffer) -> bool:
         return buffer.elapsed_steps % self._frame_stride == 0 and buffer.last_recorded_step < buffer.elapsed_steps

@@ -32,7 +32,7 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.envs.rollout_stats import HOVER_POTENTIAL
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
 from embodied_rm.rl.refine_config import USES_RECORDED
-from embodied_rm.rl.watch.log_rows import read_rows
+from embodied_rm.rl.watch.log_rows import read_rows, training_episodes
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_rm.tabletop.refine_command import RefineCommand, load_reward_model, reward_model_digest
@@ -198,7 +198,7 @@ def read_cell(folder: Path, refine_config: RefineCommand) -> CellResult:
         predicted_success=tuple(row["predicted_success"] if uses_model else None for row in rows),
         hover_rates=tuple(row["hover_rate"] if knows_hovers else None for row in rows),
         alarm_iterations=tuple(metrics["alarms"]),
-        cumulative_episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),
+        cumulative_episodes=tuple(np.cumsum([training_episodes(row) for row in rows]).tolist()),
         seconds_by_phase=metrics["seconds"],
     )
 

@@ -74,6 +74,7 @@ class RefinementRecipe:
         unused_keys += ("program",) if self.refine.program is None else ()
         unused_keys += () if self.refine.teach.every else ("teach",)
         unused_keys += () if self.refine.takeover.stall_steps else ("takeover",)
+        refine_settings["takeover"] = {k: v for k, v in refine_settings["takeover"].items() if k != "port"}
         unused_keys += () if self.refine.archive.share else ("archive",)
         unused_keys += () if self.refine.restore_best_weights else ("restore_best_weights",)
         refine_settings = {name: value for name, value in refine_settings.items() if name not in unused_keys}

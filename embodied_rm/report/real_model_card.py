@@ -80,7 +80,7 @@ def loss_section(losses: Mapping[str, tuple[float, float]]) -> list[str]:
     if not losses:
         return []
     rows = [(net, f"{first:.3f}", f"{last:.3f}") for net, (first, last) in sorted(losses.items())]
-    header = ("net", "loss on the validation labs, first", "last")
+    header = ("net", "loss on the validation labs after one update", "at the end")
     return ["## Training", "", *markdown_table(header, rows), ""]
 
 

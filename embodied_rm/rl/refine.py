@@ -36,6 +36,8 @@ from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
 from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row
 from embodied_rm.run_folder import Reporter, RunFolder
 
+COUNTS = ("episodes", "returned_episodes", "env_steps", "diverged_episodes")
+"""Columns of the rows whose sums are in metrics.json."""
 R = TypeVar("R", EvalResult, CrosscheckResult)
 POLICY_DIR = "policy"
 EvaluateFn = Callable[[GaussianPolicy], EvalResult]  # policy -> evaluation by the simulator
@@ -73,7 +75,10 @@ class RefineResult:
             **{name: result.as_dict() for name, result in evals.items() if result is not None},
             "iterations": len(rows),
             "restored_iteration": self.restored_iteration,
-            **{name: sum(row[name] for row in rows) for name in ("episodes", "env_steps", "diverged_episodes")},
+            **{
+                name: sum(row.get(name, 0) for row in rows)
+                for name in ("episodes", "returned_episodes", "env_steps", "diverged_episodes")
+            },
             "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
             "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
         }

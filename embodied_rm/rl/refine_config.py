@@ -79,6 +79,11 @@ class RefineConfig:
             self.check_takeover()
         if self.archive.share and not self.reads_progress:
             raise UserError(f"archive.share={self.archive.share} needs progress, {self._progress_issue}")
+        if self.archive.share and not find_rule(self.reward.rule).per_step:
+            raise UserError(
+                f"archive.share={self.archive.share} needs a rule that is known step by step: reward.rule="
+                f"{self.reward.rule} compares whole episodes"
+            )
 
     def check_takeover(self) -> None:
         """Raise `UserError` if the learner cannot use the actions of a helper, or no potential shows a stall."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.types import Array, IntArray
+from embodied_rm.types import Array, BoolArray, IntArray
 from embodied_sim.vec_env import TabletopVecEnv
 from embodied_sim.waypoints import PlanFollower
 
@@ -27,6 +27,10 @@ class ExpertHelper:
     def act(self, rows: IntArray) -> Array:
         """Return the actions [n, 4] of these environments in their current states."""
         return self._follower.act(self._envs.state)[rows].astype(np.float32)
+
+    def has_finished(self, rows: IntArray) -> BoolArray:
+        """Return False: the expert goes on to the end."""
+        return np.zeros(len(rows), bool)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return where the plans are."""

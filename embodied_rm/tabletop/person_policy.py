@@ -14,7 +14,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.run_folder import Reporter
 from embodied_rm.teleoperation.teleoperation_server import serve_in_background
 from embodied_rm.teleoperation.teleoperation_session import TeleoperationSession
-from embodied_rm.types import Array, IntArray
+from embodied_rm.types import Array, BoolArray, IntArray
 from embodied_sim.arm import ACTION_DIM
 from embodied_sim.vec_env import TabletopVecEnv
 
@@ -23,7 +23,9 @@ PERSON = "person"
 WRIST_VIEW = "wrist"  # the camera that moves with the hand
 STEPS_PER_S = 5.0  # a quarter of the speed of the arm: a person has no practice
 EPISODE_BEGINS = "The episode begins with your first move."
-CLOSED_GRIP_M = 0.06  # distance of the finger pads below which a take-over begins with a closed grip
+TAKEOVER_BEGINS = "The policy makes no progress. Your first move takes over."
+POLICY_ACTS = "The policy acts."
+STILL_STEPS = 10  # steps without motion after which a take-over ends
 
 
 class PersonPolicy:
@@ -45,7 +47,8 @@ class PersonPolicy:
     def next_action(self, *, starts: bool) -> Array:
         """Return the action of the next step, float32 [1, 4]; if an episode or a take-over starts, wait for a move."""
         self._episode, self._step = (self._episode + 1, 0) if starts else (self._episode, self._step + 1)
-        self._session.publish(self._envs.render_views()[0], self._state())
+        begins = TAKEOVER_BEGINS if self._takes_over else EPISODE_BEGINS
+        self.show(begins if starts else "")
         if starts:
             self._session.wait_for_motion()
             self._next_time_s = time.monotonic()
@@ -53,18 +56,18 @@ class PersonPolicy:
         time.sleep(max(0.0, self._next_time_s - time.monotonic()))
         return self._session.read_action(ACTION_DIM)[None]
 
-    def _state(self) -> dict[str, object]:
-        """Return what the page shows beside the images."""
-        begins = "The policy makes no progress. Your first move takes over." if self._takes_over else EPISODE_BEGINS
-        return {
+    def show(self, message: str) -> None:
+        """Let the page show the current images, and a message."""
+        state = {
             "instruction": self._envs.instructions[0],
             "part": f"{'take-over' if self._takes_over else 'episode'} {self._episode}",
-            "message": begins if self._step == 0 else "",
-            "closed": self._takes_over and float(self._envs.state.gripper_opening[0]) < CLOSED_GRIP_M,
+            "message": message,
+            "closed": float(self._envs.grip_command()[0]) > 0,
             "step": self._step,
-            "max_steps": self._envs.max_episode_steps,
+            "share": None if self._takes_over else self._step / self._envs.max_episode_steps,
             "axes": self._axes.tolist(),
         }
+        self._session.publish(self._envs.render_views()[0], state)
 
 
 class PersonHelper:
@@ -72,16 +75,25 @@ class PersonHelper:
 
     def __init__(self, policy: PersonPolicy) -> None:
         """Let the person of a policy act."""
-        self._policy, self._begins = policy, True
+        self._policy, self._begins, self._still_steps = policy, True, 0
 
     def reset(self, rows: IntArray) -> None:
         """Begin a take-over; the next action waits for the person."""
-        self._begins = True
+        self._begins, self._still_steps = True, 0
 
     def act(self, rows: IntArray) -> Array:
         """Return the person's action [1, 4]."""
         starts, self._begins = self._begins, False
-        return self._policy.next_action(starts=starts)
+        action = self._policy.next_action(starts=starts)
+        self._still_steps = 0 if action[0, : ACTION_DIM - 1].any() else self._still_steps + 1
+        return action
+
+    def has_finished(self, rows: IntArray) -> BoolArray:
+        """Return whether the person has let go."""
+        finished = self._still_steps >= STILL_STEPS
+        if finished:
+            self._policy.show(POLICY_ACTS)
+        return np.array([finished])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return nothing: after a restart, the person begins again."""

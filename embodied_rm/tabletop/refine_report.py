@@ -5,7 +5,7 @@ from typing import Any
 
 from embodied_rm.report import LineChart, SuccessRate, TaskSuccess
 from embodied_rm.rl.refine import RefineResult
-from embodied_rm.rl.watch.log_rows import ratio
+from embodied_rm.rl.watch.log_rows import ratio, training_episodes
 
 
 def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
         "refined_interval": list(refined_eval.interval),
         "iterations": len(rows),
         "episodes": refined_eval.episodes,
-        "training_episodes": sum(row["episodes"] for row in rows),
+        "training_episodes": sum(map(training_episodes, rows)),
         "env_steps": sum(row["env_steps"] for row in rows),
         "diverged_episodes": sum(row["diverged_episodes"] for row in rows),
         "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],

@@ -7,7 +7,7 @@ const AXES = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowUp: [1, 1], ArrowDow
 
 const pressed = new Set();
 let closed = false, wasButton = false, axes = [[1, 0], [0, 1]];  // `axes`: right and forward of the first view, in the world
-let sent = "", sentTime = 0, ended = false;
+let sent = "", sentTime = 0, ended = false, isFirst = true;
 
 // The command has ended, or refuses a request: nothing more is sent.
 function end(error) {
@@ -54,11 +54,13 @@ async function showSteps() {
     if (step.number === number) continue;
     number = step.number;
     axes = step.axes;
-    if (step.step === 0 && closed !== step.closed) toggleGrip();
+    if ((step.step === 0 || isFirst) && closed !== step.closed) toggleGrip();
+    isFirst = false;
     $("views").src = `views/${number}`;
     $("instruction").textContent = step.instruction;
     $("count").textContent = step.part;
-    $("share").value = step.step / step.max_steps;
+    $("share").hidden = step.share === null;
+    $("share").value = step.share ?? 0;
     showMessage(step.message);
     document.body.dataset.step = `${step.part}/${step.step}`;
   }

@@ -26,6 +26,7 @@ class TeleoperationSession:
         self._changed = threading.Condition()
         self._number, self._image, self._state = 0, b"", dict[str, Any]()
         self._command, self._command_time_s = (0.0,) * num_motions, -COMMAND_TIMEOUT_S
+        self._has_rested = False
 
     def publish(self, views: Sequence[Frames], state: Mapping[str, Any]) -> None:
         """Let the page show the images, uint8 [H, W, 3], and the state of a step."""
@@ -49,6 +50,7 @@ class TeleoperationSession:
         """Store a command of the page."""
         with self._changed:
             self._command, self._command_time_s = tuple(action), self._clock()
+            self._has_rested |= not any(self._command[: self.num_motions])
             self._changed.notify_all()
 
     def read_action(self, action_dim: int) -> Array:
@@ -61,12 +63,13 @@ class TeleoperationSession:
         return action
 
     def wait_for_motion(self) -> None:
-        """Wait until a command moves something. Ctrl-C ends it."""
+        """Wait until a command moves something, after one that does not: a key may still be held. Ctrl-C ends it."""
         with self._changed:
             self._command_time_s = -COMMAND_TIMEOUT_S  # that of the episode before
-            while not self._changed.wait_for(self._moves, INTERRUPT_CHECK_S):
+            self._has_rested = False
+            while not self._changed.wait_for(self._begins, INTERRUPT_CHECK_S):
                 continue
 
-    def _moves(self) -> bool:
+    def _begins(self) -> bool:
         is_new = self._clock() - self._command_time_s < COMMAND_TIMEOUT_S
-        return is_new and any(self._command[: self.num_motions])
+        return is_new and self._has_rested and any(self._command[: self.num_motions])

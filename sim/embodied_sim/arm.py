@@ -54,6 +54,11 @@ class ArmController:
         """Return the distance between the finger pads [N], m; 0 is closed."""
         return self.backend.qpos[:, self.finger_qpos_ids].sum(axis=1)
 
+    def grip_command(self) -> FloatArray:
+        """Return the commanded grip [N], from -1, open, to +1, closed."""
+        half_range = (self.open_ctrl - self.closed_ctrl) * 0.5
+        return 1 - (self.backend.ctrl[:, self.gripper_actuator_id] - self.closed_ctrl) / half_range
+
     def hold_position(self, rows: np.ndarray) -> None:
         """Command the current pose in `rows` with the gripper open; for use after a reset."""
         self.target_pos[rows] = self.tool_pos()[rows]

@@ -15,7 +15,6 @@ from embodied_sim.state import SceneState
 ArrayDict = dict[str, npt.NDArray[Any]]
 WHOLE_ARRAYS, STEP_FIRST_ARRAYS = ("env_spec",), ("action_delay.history",)
 """Arrays of all rows together, and arrays [steps, rows, ...]. The others are [rows, ...] or JSON lists of rows."""
-RANDOM_ARRAYS = ("rngs",)  # the random numbers of later episodes
 
 
 def add_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
@@ -118,25 +117,12 @@ def _take(name: str, array: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> np
     return array.take(rows, axis=1 if name in STEP_FIRST_ARRAYS else 0)
 
 
-def put_rows(
-    snapshot: Mapping[str, npt.NDArray[Any]],
-    rows: npt.NDArray[np.int64],
-    other: Mapping[str, npt.NDArray[Any]],
-) -> ArrayDict:
-    """Return the snapshot with row `rows[i]` in the state of row i of another one.
-
-    The random numbers of later episodes stay those of the row.
-    """
-    kept = (*WHOLE_ARRAYS, *RANDOM_ARRAYS)
-    return {name: array if name in kept else _put(name, array, rows, other[name]) for name, array in snapshot.items()}
-
-
-def _put(name: str, array: npt.NDArray[Any], rows: npt.NDArray[np.int64], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if array.dtype == np.uint8:
-        payloads, new_payloads = array_to_json(array), array_to_json(other)
-        for row, payload in zip(rows.tolist(), new_payloads, strict=True):
-            payloads[row] = payload
-        return json_to_array(payloads)
-    changed = array.copy()
-    changed[(slice(None), rows) if name in STEP_FIRST_ARRAYS else rows] = other
+def put_row(arrays: ArrayDict, row: int, other: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
+    """Return arrays with one row in the state of a snapshot of one row."""
+    changed = {name: array.copy() for name, array in arrays.items()}
+    for name, array in changed.items():
+        if name in STEP_FIRST_ARRAYS:
+            array[:, row] = other[name][:, 0]
+        else:
+            array[row] = other[name][0]
     return changed

@@ -313,6 +313,10 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         """Return the compiled scene. Read only."""
         return self._backend.model
 
+    def grip_command(self) -> FloatArray:
+        """Return the commanded grip [N], from -1, open, to +1, closed."""
+        return self._arm.grip_command()
+
     def snapshot(self) -> snapshots.ArrayDict:
         """Return the full state of the current and all later episodes as named arrays, for `restore`.
 
@@ -320,18 +324,22 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         """
         if diverged := self._backend.divergence_reasons():
             raise SimError(f"environment {min(diverged)} has diverged: reset it before taking a snapshot")
-        return self._snapshot_arrays()
+        return {**self._row_arrays(), **self._text_arrays(range(self.num_envs))}
 
-    def _snapshot_arrays(self) -> snapshots.ArrayDict:
+    def _row_arrays(self) -> snapshots.ArrayDict:
         return {
             **snapshots.add_prefix("physics", self._backend.snapshot()),
             **snapshots.add_prefix("action_delay", self._action_delay.snapshot()),
             **snapshots.add_prefix("start_state", snapshots.flatten_state(self.start_state)),
             **{name: getattr(self, f"_{name}").copy() for name in ROW_STATE_FIELDS},
             "target_pos": self._arm.target_pos.copy(),
+        }
+
+    def _text_arrays(self, rows: Sequence[int]) -> snapshots.ArrayDict:
+        return {
             "env_spec": snapshots.json_to_array([self.task.name, self._robot_name]),
-            "rngs": snapshots.pack_rngs(self._rngs),
-            "layouts": snapshots.pack_layouts(self._layouts),
+            "rngs": snapshots.pack_rngs(self._rngs[row] for row in rows),
+            "layouts": snapshots.pack_layouts(self._layouts[row] for row in rows),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observation:
@@ -339,28 +347,40 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
 
         Raises `SimError` if the snapshot is of another environment.
         """
-        snapshots.check_same_env(self._snapshot_arrays(), snapshot)
-        self._backend.restore(snapshots.select_prefix("physics", snapshot))
-        self._action_delay.restore(snapshots.select_prefix("action_delay", snapshot))
-        for name in ROW_STATE_FIELDS:
-            getattr(self, f"_{name}")[...] = snapshot[name]
-        self._arm.target_pos[...] = snapshot["target_pos"]
+        snapshots.check_same_env({**self._row_arrays(), **self._text_arrays(())}, snapshot)
         self._rngs = snapshots.unpack_rngs(snapshot["rngs"])
         self._layouts = snapshots.unpack_layouts(snapshot["layouts"])
-        self.start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", snapshot))
+        return self._restore_arrays(snapshot)
+
+    def _restore_arrays(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Observation:
+        self._backend.restore(snapshots.select_prefix("physics", arrays))
+        self._action_delay.restore(snapshots.select_prefix("action_delay", arrays))
+        for name in ROW_STATE_FIELDS:
+            getattr(self, f"_{name}")[...] = arrays[name]
+        self._arm.target_pos[...] = arrays["target_pos"]
+        self.start_state = snapshots.unflatten_state(snapshots.select_prefix("start_state", arrays))
         self.state = self._read()
         return self._observe()
 
-    def snapshot_rows(self, rows: Rows) -> snapshots.ArrayDict:
-        """Return the states of some environments in which no simulation diverged, for `restore_rows`."""
-        return snapshots.take_rows(self._snapshot_arrays(), rows)
+    def snapshot_rows(self, rows: Rows) -> list[snapshots.ArrayDict]:
+        """Return the state of each of some environments, in which no simulation diverged, for `restore_rows`."""
+        arrays = self._row_arrays()
+        return [
+            {**snapshots.take_rows(arrays, rows[i : i + 1]), **self._text_arrays([rows[i]])} for i in range(len(rows))
+        ]
 
-    def restore_rows(self, rows: Rows, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observation:
-        """Put environments into the states [n] of `snapshot_rows`, and return the observation [N, D].
+    def restore_rows(self, rows: Rows, states: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Observation:
+        """Begin episodes in the states of `snapshot_rows`, with all their steps ahead; return the observation [N, D].
 
-        Later episodes start as they would have, whatever the states.
+        Progress is still measured from the starts of the episodes that the states are of. Later episodes start as they
+        would have, whatever the states.
         """
-        return self.restore(snapshots.put_rows(self._snapshot_arrays(), rows, snapshot))
+        arrays = self._row_arrays()
+        for row, state in zip(rows, states, strict=True):
+            arrays = snapshots.put_row(arrays, row, state)
+            (self._layouts[row],) = snapshots.unpack_layouts(state["layouts"])
+        arrays["elapsed"][rows] = arrays["success_steps"][rows] = 0
+        return self._restore_arrays(arrays)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the renderer and the physics."""

@@ -105,6 +105,9 @@ class UpwardHelper:
     def act(self, rows: np.ndarray) -> np.ndarray:
         return np.tile(np.array([0, 0, 0.5, -1], np.float32), (len(rows), 1))
 
+    def has_finished(self, rows: np.ndarray) -> np.ndarray:
+        return np.zeros(len(rows), bool)
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 

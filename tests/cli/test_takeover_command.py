@@ -65,7 +65,7 @@ def test_only_a_take_over_decides_a_cell_of_a_comparison() -> None:
 def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Path, tmp_path: Path) -> None:
     reward = ["reward.rule=dense", "reward.success_source=simulator", "env.views=[front]", "env.num_envs=1"]
     learner = ["algorithm=rlpd", f"recorded_data={demos}", "rlpd.batch_size=16", "rlpd.pretraining_updates=2"]
-    takeover = ["takeover.helper=person", "takeover.stall_steps=2"]
+    takeover = ["takeover.helper=person", "takeover.stall_steps=30"]
     command = [sys.executable, "-m", "embodied_rm", *REFINE, f"policy={cloned}", *reward, *learner, *takeover]
     out = [f"out={tmp_path}/run", "rollout_steps=30", "rlpd.updates_per_step=0.1"]
     with subprocess.Popen([*command, *out], stdout=subprocess.PIPE, text=True) as process:
@@ -76,7 +76,9 @@ def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Pa
         expect(page.get_by_role("alert")).to_contain_text("Your first move takes over")
         page.keyboard.down("KeyW")
         wait_for_step(page, 5)
-        page.goto("about:blank")  # the arm stops
+        page.keyboard.up("KeyW")
+        expect(page.get_by_role("alert")).to_contain_text("The policy acts", timeout=60_000)
+        page.goto("about:blank")
         for _ in process.stdout:  # until the only episode, and with it the refinement, ends
             continue
         assert process.wait(120) == 0
@@ -92,7 +94,7 @@ def test_who_takes_over_needs_one_environment_and_a_camera(
     for words, message in [
         (["env.num_envs=4"], "takeover.helper=person acts in one environment: set env.num_envs=1, not 4"),
         (["env.num_envs=1", "env.views=[]"], "a person needs a camera: set env.views=[front]"),
-        (["takeover.helper=expert", "takeover.port=8080"], "takeover.port=8080 is that of the page of takeover.helper"),
+        (["takeover.helper=expert", "takeover.port=8080"], "takeover.port=8080 needs takeover.helper=person"),
     ]:
         assert main([*command, *words, f"out={tmp_path}/run"]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

@@ -15,16 +15,19 @@ from test_rlpd import CONFIG
 from test_takeover import still_policy
 
 from embodied_rm.checkpoint_io import strip_prefix
+from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.best_weights import iteration_to_restore
 from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv
 from embodied_rm.rl.envs.state_archive import ArchiveConfig, StateArchive
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.types import Episode
 from embodied_sim.vec_env import TabletopVecEnv
 
 ALWAYS = 1 - 1e-12  # share of episodes that return
@@ -84,12 +87,13 @@ def test_returned_episodes_continue_as_those_that_they_return_to() -> None:
     for _ in range(envs.max_episode_steps):
         observation, *_, infos = env.step(act(rng, 3))
     assert archive.has_returned.all() and len(archive) == 3
+    assert (envs._elapsed == 0).all(), "all steps of an episode are ahead"
     other = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
     other.reset(seed=9)
     potential = np.zeros(3)
     for row, stored in enumerate(match_states(env, archive)):
         snapshot = {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
-        restored = other.restore_rows(np.array([row]), snapshot)
+        restored = other.restore_rows(np.array([row]), [snapshot])
         np.testing.assert_array_equal(restored[row], observation[row])
         own_state, stored_state = env._take_reward_state(row), strip_prefix("reward_state", stored)
         assert stored_state and all(torch.equal(tensor, own_state[name]) for name, tensor in stored_state.items())
@@ -143,6 +147,28 @@ def test_episodes_that_return_are_not_counted() -> None:
     env.close()
 
 
+def test_the_recorder_leaves_out_episodes_that_return() -> None:
+    episodes: list[Episode] = []
+    envs = TabletopVecEnv("place_in_bowl", 2, views=("front",), autoreset_mode=AutoresetMode.DISABLED)
+    recorder = RecordEpisodes(envs, episodes.append, num_recorded=2, frame_stride=1)
+    env = StateRewardEnv(recorder, PROGRESS, 0.98)
+    env.archive = StateArchive(ArchiveConfig(share=ALWAYS, min_gain=0.01), 2, seed=0)
+    env.reset(seed=0)
+    instructions, rng = envs.instructions, np.random.default_rng(0)
+    while env.stats.returned_episodes < 4:
+        env.step(act(rng, 2))
+    assert [episode.instruction for episode in episodes] == list(instructions)
+    assert all(len(episode) == envs.max_episode_steps + 1 for episode in episodes)
+    env.close()
+
+
+def test_best_weights_do_not_count_the_steps_of_episodes_that_return() -> None:
+    """The successes stay; with the archive, a part of the environments begins no episode at a start."""
+    alone = [{"success": 0.8, "episodes": 64, "env_steps": 3840, "start_steps": 3840}] * 4
+    shared = [{"success": 0.8, "episodes": 45, "env_steps": 3840, "start_steps": 2700}] * 4
+    assert iteration_to_restore([*alone, *shared], 60) is None
+
+
 def test_a_resumed_refinement_with_an_archive_is_bit_identical(tmp_path: Path) -> None:
     settings = {"archive": ArchiveConfig(share=0.5, min_gain=0.001)}
     uninterrupted = play(tmp_path / "uninterrupted", "lift_cube", RewardConfig(), **settings)
@@ -166,6 +192,8 @@ def test_wrong_settings_say_what_is_possible(tmp_path: Path) -> None:
     archive, sparse = ArchiveConfig(share=0.1), RewardConfig(rule="sparse", success_source="simulator")
     with pytest.raises(UserError, match=r"archive\.share=0\.1 needs progress, which reward\.rule=sparse does not read"):
         RefineConfig(reward=sparse, archive=archive)
+    with pytest.raises(UserError, match=r"needs a rule .* reward\.rule=redistributed compares whole"):
+        RefineConfig(reward=RewardConfig(rule="redistributed"), archive=archive)
     config = replace(CONFIG, algorithm="ppo", archive=archive)
     with pytest.raises(UserError, match=r"archive\.share needs an environment with snapshot_rows and restore_rows"):
         refine(PointReachEnv(2), still_policy(), ImageModel(), config, RunFolder(tmp_path), NullReporter(), None)

@@ -44,6 +44,9 @@ class PointHelper:
     def act(self, rows: np.ndarray) -> np.ndarray:
         return -10 * self.envs.position[rows]  # beyond the bounds of an action, far away
 
+    def has_finished(self, rows: np.ndarray) -> np.ndarray:
+        return np.zeros(len(rows), bool)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         return {}
 
@@ -93,6 +96,19 @@ def test_the_policy_acts_again_after_the_largest_number_of_steps() -> None:
         takeover.update(np.zeros(1))
     assert acts == [False, False, True, True, True] * 2 + [False, False]
     assert takeover.has_helped[0]
+
+
+def test_the_policy_acts_again_where_the_helper_has_finished() -> None:
+    helper = PointHelper(PointReachEnv(2))
+    helper.has_finished = lambda rows: rows == 1  # type: ignore[method-assign]
+    takeover = Takeover(TakeoverConfig(stall_steps=2), helper, 2)
+    acts = []
+    for _ in range(6):
+        takeover.replace(np.zeros((2, 2)), -1, 1)
+        acts.append(takeover.acts.tolist())
+        takeover.update(np.zeros(2))
+    assert acts == [[False, False]] * 2 + [[True, True]] + [[True, False]] * 2 + [[True, True]]
+    assert helper.began == [0, 1, 1]
 
 
 def test_the_rollout_has_the_executed_actions_and_the_mask_of_help() -> None:

@@ -64,6 +64,17 @@ def test_an_episode_waits_for_the_first_move_after_it_began() -> None:
     session.command([0, 0, -1, 1])
     assert waited.wait(20)
     thread.join()
+    waited.clear()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    for _ in range(3):
+        session.command([0, 0, -1, 1])
+        assert not waited.wait(0.1), "the key of the episode before is still held"
+    session.command([0, 0, 0, 1])
+    session.command([0, 0, -1, 1])
+    assert waited.wait(20)
+    thread.join()
 
 
 def test_a_page_waits_for_the_next_step() -> None:

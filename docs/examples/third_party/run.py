@@ -125,7 +125,7 @@ def policy_settings(world: str, seed: int) -> dict[str, Any]:
         num_cloned=NUM_CLONED[world],
         log_std_init=LOG_STD_INIT[world],
         success_patience=SUCCESS_PATIENCE[world],
-        **({} if world == "so101" else {"refine": REFINE[world]}),  # its policies were measured before there was one
+        **({} if world == "so101" else {"refine": REFINE[world]}),  # measured before these settings
     )
 
 

@@ -113,7 +113,7 @@ def training_report(curves: FitCurves) -> Report:
     charts = [
         LineChart(
             title=f"{name}: losses",
-            x_label=f"measurement, the last one after {curve[-1][0]} updates",
+            x_label=f"measurement (the last one: after {curve[-1][0]} updates)",
             series={"training batch": [loss for _, loss, _ in curve], "validation labs": [loss for *_, loss in curve]},
         )
         for name, curve in curves.items()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
@@ -26,7 +27,8 @@ MAX_RATE_DEVIATION = 0.01  # share by which the frame rate that a file states ma
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
 """Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
-MAX_MEMORY_BYTES = 1 << 32  # of the open files: a decoder of 8K keeps about 1 GB
+MAX_MEMORY_BYTES = 1 << 33  # of all open files together: a decoder of 8K needs about 1 GB
+MAX_ASPECT_DEVIATION = 0.02  # log of the ratio between the aspect ratios of two frames that counts as equal
 SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
 
 
@@ -95,8 +97,7 @@ class OpenVideo:
         """The frame last returned (None: seek first); `_next` follows it."""
         self._current_time = 0.0
         """The time requested for it, s."""
-        self._display_size: tuple[int, int] | None = None
-        """Height and width of the first frame that was decoded."""
+        self._stated_size = context.width, context.height  # decoding changes those of the context
         self.reformatter = VideoReformatter()
 
     def frame_rate(self, times: Sequence[float]) -> float:
@@ -163,12 +164,14 @@ class OpenVideo:
         return nearest
 
     def _check_size(self, frame: av.VideoFrame) -> None:
-        """Raise `InvalidFileError` for a frame of another size: resized, its objects would have other proportions."""
-        size = display_size(frame)
-        if self._display_size not in (None, size):
-            sizes = " and ".join(f"{width}x{height}" for height, width in (self._display_size, size))
-            raise framing.InvalidFileError(f"its frames have two sizes, {sizes} at {frame.time:.3f} s: split it there")
-        self._display_size = size
+        """Raise `InvalidFileError` for a frame of other proportions, which resizing would change.
+
+        Some videos change their resolution and keep their proportions, as those of a network with little bandwidth.
+        """
+        width, height = self._stated_size
+        if abs(math.log(frame.width * height / (frame.height * width))) > MAX_ASPECT_DEVIATION:
+            sizes = f"{width}x{height} is stated, and the one at {frame.time:.3f} s has {frame.width}x{frame.height}"
+            raise framing.InvalidFileError(f"its frames have two sizes: {sizes}. Split it where the size changes")
 
 
 VIDEO_CACHE = framing.FileCache(OpenVideo, MAX_OPEN_FILES)
@@ -182,6 +185,9 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
             send_probe(video, out)
         else:
             send_frames(video, request, out)
+    except MemoryError:
+        VIDEO_CACHE.clear()  # the next file needs the memory of the others
+        raise
     except Exception:
         VIDEO_CACHE.drop(request["path"])  # the decoder may be in any state after an error
         raise

@@ -54,6 +54,11 @@ class FileCache:
         self._open.move_to_end(path)
         return self._open[path][1]
 
+    def clear(self) -> None:
+        """Close all files."""
+        for path in list(self._open):
+            self.drop(path)
+
     def drop(self, path: str) -> None:
         """Close a file if it is open."""
         if path in self._open:

@@ -7,7 +7,7 @@ frame; compute rewards; reset the ended rows; score the first frames of the new 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -129,7 +129,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def check_restores_rows(self) -> None:
         """Raise `UserError` unless episodes can begin in states of an archive."""
         if missing := missing_methods(self.env, ("snapshot_rows", "restore_rows")):
-            raise UserError(f"archive.share needs an environment with {' and '.join(missing)}")
+            names = " and ".join(missing)
+            raise UserError(f"archive.share needs an environment with {names}, and a policy that observes its state")
         if not self._is_storable:
             raise UserError("archive.share needs a reward model whose state can be stored; this one keeps its images")
 
@@ -321,27 +322,38 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
     def _return_to_archive(self, archive: StateArchive, rows: IntArray, potential: FloatArray) -> FloatArray:
         """Let some of the new episodes begin in states of the archive, and return the potentials [n] of all."""
-        for row, stored in archive.draw(rows).items():
-            snapshot = {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
-            self._observation[row] = self.env.restore_rows(np.array([row]), snapshot)[row]  # type: ignore[attr-defined]
-            self._state[row] = stored["critic_obs"].numpy()
+        returned = archive.draw(rows)
+        if not returned:
+            return potential
+        envs: Any = self.env
+        snapshots = [
+            {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
+            for stored in returned.values()
+        ]
+        with self.stats.time_phase("physics"):
+            observation = envs.restore_rows(np.array(list(returned)), snapshots)
+        for row, stored in returned.items():
+            self._observation[row], self._state[row] = observation[row], stored["critic_obs"].numpy()
             self._put_reward_state(row, strip_prefix("reward_state", stored))
             potential = np.where(rows == row, float(stored["potential"]), potential)
         return potential
 
     def _keep_promising(self, archive: StateArchive, transitions: Transitions, valid: BoolArray) -> None:
-        """Keep the states of running episodes that have made progress, and those of ended ones that failed."""
-        for row in archive.promising_rows(transitions.next_potential, valid & ~transitions.done):
-            snapshot = self.env.snapshot_rows(np.array([row]))  # type: ignore[attr-defined]
+        """Keep the states of running episodes that made progress, and put those of failed episodes into the archive."""
+        running = valid & ~transitions.done & ~self._has_helped
+        rows, envs = archive.promising_rows(transitions.next_potential, running), cast(Any, self.env)
+        with self.stats.time_phase("physics"):
+            snapshots = envs.snapshot_rows(rows) if len(rows) else []
+        for row, snapshot in zip(rows.tolist(), snapshots, strict=True):
             stored: StoredState = {
                 "potential": torch.tensor(transitions.next_potential[row]),
                 "critic_obs": torch.from_numpy(self._state[row].copy()),
                 **add_prefix("env", {name: torch.from_numpy(np.array(array)) for name, array in snapshot.items()}),
                 **add_prefix("reward_state", self._take_reward_state(row)),
             }
-            archive.keep(int(row), stored)
+            archive.keep(row, stored)
         ended = np.flatnonzero(transitions.done)
-        archive.end(ended, (transitions.is_success | ~valid)[ended])
+        archive.end(ended, (self._own_success(transitions) | ~valid)[ended])
 
     @property
     def _has_returned(self) -> BoolArray:
@@ -364,6 +376,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         completed = ended & ~self._has_returned
         own = completed & ~self._has_helped
         self.stats.env_steps += self.num_envs
+        self.stats.start_steps += int((~self._has_returned).sum())
         self.stats.returned_episodes += int((ended & self._has_returned).sum())
         self.stats.diverged_episodes += int((~valid).sum())
         self.stats.episodes += int(completed.sum())

@@ -21,8 +21,9 @@ class RolloutStats:
     """Counts and seconds since the last `RewardEnv.pop_stats`."""
 
     env_steps: int = 0  # environment steps of all rows
+    start_steps: int = 0  # those of episodes from a start, not from a state of the archive
     episodes: int = 0  # episodes from a start that ended, without diverged ones
-    returned_episodes: int = 0  # episodes from a state of the archive that ended; they count nowhere else
+    returned_episodes: int = 0  # episodes from a state of the archive that ended; only the costs count them
     helped_episodes: int = 0  # episodes among them in which a helper acted; they are no successes of the policy
     successes: int = 0  # episodes that ended as a success, according to `success_source`
     predicted_successes: int = 0  # episodes whose last state is a success according to the model

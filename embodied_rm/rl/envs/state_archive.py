@@ -1,7 +1,7 @@
 """Episodes that begin in promising states of failed ones: first return, then explore.
 
-Sources: Go-Explore (arXiv 2004.12919) for the archive; VLAC for its use with a progress model. What failed at its last
-part is tried again from there, without all that leads there.
+Sources: Go-Explore (arXiv 2004.12919) for the archive; VLAC for its use with a progress model. An episode that failed
+near its end is tried again from its last promising state.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class StateArchive:
         """Begin the episodes of rows at starts of the environment with these potentials [n]."""
         self._kept_potential[rows] = potential
         self.has_returned[rows] = False
+        for row in rows.tolist():
+            self._candidates.pop(row, None)
 
     def draw(self, rows: IntArray) -> dict[int, StoredState]:
         """Draw which of the rows return, and to which states; their episodes begin there."""
@@ -73,7 +75,7 @@ class StateArchive:
         return states
 
     def promising_rows(self, potential: Array, running: BoolArray) -> IntArray:
-        """Return the rows whose running episodes have gained enough potential [N] that their state is to be kept."""
+        """Return the running rows whose potential [N] has gained at least `min_gain`."""
         return np.flatnonzero(running & (potential >= self._kept_potential + self._config.min_gain))
 
     def keep(self, row: int, state: StoredState) -> None:

@@ -38,7 +38,9 @@ class TakeoverConfig:
         if not self.min_gain > 0:
             raise UserError(f"takeover.min_gain must be > 0, got {self.min_gain}")
         if self.port and self.helper != "person":
-            raise UserError(f"takeover.port={self.port} is that of the page of takeover.helper=person: leave it out")
+            raise UserError(f"takeover.port={self.port} needs takeover.helper=person: only a person has a page")
+        if self.helper == "person" and not self.stall_steps:
+            raise UserError("takeover.helper=person needs takeover.stall_steps, after which you act")
 
 
 class Helper(Protocol):
@@ -50,6 +52,10 @@ class Helper(Protocol):
 
     def act(self, rows: IntArray) -> Array:
         """Return the actions [n, A] of these environments in their current states."""
+        ...
+
+    def has_finished(self, rows: IntArray) -> BoolArray:
+        """Return whether the policy acts again [n], after the last actions in these environments."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -102,6 +108,8 @@ class Takeover:
         self.helped_steps += self.acts
         if self._config.max_steps:
             self.acts &= self.helped_steps < self._config.max_steps
+        if len(rows := np.flatnonzero(self.acts)):
+            self.acts[rows] = ~self._helper.has_finished(rows)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that later take-overs depend on."""

@@ -46,6 +46,7 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
     return {
         "iteration": iteration,
         "env_steps": stats.env_steps,
+        "start_steps": stats.start_steps,
         "episodes": stats.episodes,
         "helped_episodes": stats.helped_episodes,
         "returned_episodes": stats.returned_episodes,
@@ -66,6 +67,11 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
         "dead_views": stats.dead_views,
         "seconds": stats.seconds,
     }
+
+
+def training_episodes(row: LogRow) -> int:
+    """Return the episodes of an iteration, wherever they began."""
+    return int(row["episodes"] + row.get("returned_episodes", 0))
 
 
 def to_scalars(row: LogRow) -> LogRow:

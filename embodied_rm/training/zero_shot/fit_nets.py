@@ -83,7 +83,7 @@ def fit_progress_gru(
 
 
 def is_evaluated(step: int, num_steps: int) -> bool:
-    """Whether the held-out loss is measured after an update."""
+    """Return whether the held-out loss is measured after an update."""
     return step == num_steps - 1 or step % max(1, num_steps // NUM_EVALUATIONS) == 0
 
 
@@ -152,7 +152,7 @@ def group_episodes(episodes: Sequence[EpisodeFeatures]) -> dict[str, list[Episod
 def mean_pair_loss(
     pair_loss: Callable[[Tensor, list[str]], Tensor], parts: Sequence[Sequence[EpisodeFeatures]]
 ) -> float:
-    """Mean loss of the unchanged images and sentences of groups of episodes."""
+    """Return the mean loss of the unchanged images and sentences of groups of episodes."""
     losses = []
     for part in parts:
         cells = torch.stack([episode.match_cells[0].float() for episode in part])
