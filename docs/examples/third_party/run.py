@@ -29,17 +29,21 @@ NUM_CLONED = {"so101": 20, "lift": 6, "door": 6}  # demonstrations of the policy
 LOG_STD_INIT = {"so101": -1.5, "lift": -2.5, "door": -3.0}
 """Log of the standard deviation of the exploration noise: with more of it, no episode of `door` succeeds."""
 SUCCESS_PATIENCE = {"so101": 5, "lift": 3, "door": 2}  # consecutive predictions of success that end an episode
-GAMMA = 0.98
 SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
 NUM_ENVS, NUM_EVAL_ENVS, NUM_EVAL_EPISODES = 32, 32, 96
-SMALL_STEPS = {"bc_kl_coef": 0.01, "ppo": {"gamma": GAMMA, "target_kl": 0.05, "epochs": 6}}
-REFINE: dict[str, dict[str, Any]] = {
-    "so101": {"rollout_steps": 48, "iterations": 60, "ppo": {"gamma": GAMMA}},
-    "lift": {"rollout_steps": 60, "iterations": 45, **SMALL_STEPS},
-    "door": {"rollout_steps": 100, "iterations": 30, **SMALL_STEPS},
+LONG_EPISODES = {
+    "heuristic_coef": 0.0,  # a potential that is high before the end holds the policy there
+    "bc_kl_coef": 0.02,
+    "ppo": {"gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.05, "epochs": 6},
 }
-"""Settings of PPO. With larger steps, from rollouts of half an episode, two of four robosuite policies were lost."""
+REFINE: dict[str, dict[str, Any]] = {
+    "so101": {"rollout_steps": 48, "iterations": 60, "ppo": {"gamma": 0.98}},
+    "lift": {"rollout_steps": 60, "iterations": 36, **LONG_EPISODES},
+    "door": {"rollout_steps": 100, "iterations": 20, **LONG_EPISODES},
+}
+"""Settings of refinements: whole episodes, and small steps. With those of SO-101, two of four robosuite policies were
+lost."""
 
 Result = dict[str, Any]
 
@@ -83,7 +87,7 @@ def refine(name: str, folder: Path, seed: int) -> Result:
             plain_envs,
             model,
             instruction=world.instruction,
-            gamma=GAMMA,
+            gamma=REFINE[name]["ppo"]["gamma"],
             get_frames=get_frames,
             success_source="model",
             score_every=FRAME_STRIDE,
