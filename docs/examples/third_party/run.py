@@ -32,15 +32,21 @@ SUCCESS_PATIENCE = {"so101": 5, "lift": 3, "door": 2}  # consecutive predictions
 SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
 NUM_ENVS, NUM_EVAL_ENVS, NUM_EVAL_EPISODES = 32, 32, 96
-LONG_EPISODES = {
-    "heuristic_coef": 0.0,  # a potential that is high before the end holds the policy there
-    "bc_kl_coef": 0.02,
-    "ppo": {"gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.05, "epochs": 6},
-}
 REFINE: dict[str, dict[str, Any]] = {
     "so101": {"rollout_steps": 48, "iterations": 60, "ppo": {"gamma": 0.98}},
-    "lift": {"rollout_steps": 60, "iterations": 36, **LONG_EPISODES},
-    "door": {"rollout_steps": 100, "iterations": 20, **LONG_EPISODES},
+    "lift": {
+        "rollout_steps": 60,
+        "iterations": 45,
+        "bc_kl_coef": 0.01,
+        "ppo": {"gamma": 0.98, "target_kl": 0.05, "epochs": 6},
+    },
+    "door": {
+        "rollout_steps": 100,
+        "iterations": 20,
+        "heuristic_coef": 0.0,  # a potential that is high before the end holds the policy there
+        "bc_kl_coef": 0.02,
+        "ppo": {"gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.05, "epochs": 6},
+    },
 }
 """Settings of refinements: whole episodes, and small steps. With those of SO-101, two of four robosuite policies were
 lost."""
