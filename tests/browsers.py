@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,6 +57,12 @@ def open_checked_page(browser: Browser, **options: Any) -> Iterator[Page]:
     context.close()
     # The browser also logs rejected requests.
     assert [error for error in errors if not error.startswith("Failed to load resource: the server responded")] == []
+
+
+def open_printed_page(page: Page, process: subprocess.Popen[str]) -> None:
+    """Open the page of teleoperation whose address a command prints."""
+    assert process.stdout is not None
+    page.goto(next(match[1] for line in process.stdout if (match := re.search(r"open (http\S+) in a browser", line))))
 
 
 def wait_for_step(page: Page, step: int) -> None:

@@ -1,5 +1,6 @@
 """The recipe of one refinement of a comparison: record, clone, refine."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,9 @@ class RefinementRecipe:
         task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
         ignored_paths = {"task": None, "checkpoint": None}  # paths do not matter
         cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
-        collect_settings = {name: value for name, value in asdict(self.collect).items() if name != "port"}
         policy_settings = {
             **task_settings,
-            "collect": {**collect_settings, "tasks": None},
+            "collect": {**drop_keys(asdict(self.collect), ("port",)), "tasks": None},
             "clone": {**asdict(self.clone), **ignored_paths},
             "model": model_digest if cloning_uses_model else None,
         }
@@ -74,14 +74,19 @@ class RefinementRecipe:
         unused_keys += ("program",) if self.refine.program is None else ()
         unused_keys += () if self.refine.teach.every else ("teach",)
         unused_keys += () if self.refine.takeover.stall_steps else ("takeover",)
-        refine_settings["takeover"] = {k: v for k, v in refine_settings["takeover"].items() if k != "port"}
+        refine_settings["takeover"] = drop_keys(refine_settings["takeover"], ("port",))
         unused_keys += () if self.refine.archive.share else ("archive",)
         unused_keys += () if self.refine.restore_best_weights else ("restore_best_weights",)
-        refine_settings = {name: value for name, value in refine_settings.items() if name not in unused_keys}
+        refine_settings = drop_keys(refine_settings, unused_keys)
         threshold = record_threshold(self.refine.reward.success_threshold)
         refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
+
+
+def drop_keys(settings: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return the settings without some keys."""
+    return {name: value for name, value in settings.items() if name not in keys}
 
 
 def unused_algorithm_keys(algorithm: str) -> tuple[str, ...]:

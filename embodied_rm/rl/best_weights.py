@@ -41,11 +41,8 @@ def success_windows(rows: list[LogRow], max_episode_steps: int | None, first: in
     for end in range(first + WINDOW_ITERATIONS, len(rows) + 1):
         part = rows[end - WINDOW_ITERATIONS : end]
         ended = sum(row["episodes"] for row in part)
-        fewest = (
-            sum(row["start_steps" if "start_steps" in row else "env_steps"] for row in part) // max_episode_steps
-            if max_episode_steps
-            else 0
-        )
+        steps = sum(row["start_steps" if "start_steps" in row else "env_steps"] for row in part)
+        fewest = steps // max_episode_steps if max_episode_steps else 0
         if episodes := max(ended, fewest):
             successes = sum(round(row["success"] * row["episodes"]) for row in part if row["episodes"])
             windows.append(Window(end - 1, successes, episodes))

@@ -75,10 +75,7 @@ class RefineResult:
             **{name: result.as_dict() for name, result in evals.items() if result is not None},
             "iterations": len(rows),
             "restored_iteration": self.restored_iteration,
-            **{
-                name: sum(row.get(name, 0) for row in rows)
-                for name in ("episodes", "returned_episodes", "env_steps", "diverged_episodes")
-            },
+            **{name: sum(row.get(name, 0) for row in rows) for name in COUNTS},
             "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
             "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
         }

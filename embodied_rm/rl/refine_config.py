@@ -77,13 +77,8 @@ class RefineConfig:
         check_minimum(self, 0, "bc_kl_coef", "imitation_coef")
         if self.takeover.stall_steps:
             self.check_takeover()
-        if self.archive.share and not self.reads_progress:
-            raise UserError(f"archive.share={self.archive.share} needs progress, {self._progress_issue}")
-        if self.archive.share and not find_rule(self.reward.rule).per_step:
-            raise UserError(
-                f"archive.share={self.archive.share} needs a rule that is known step by step: reward.rule="
-                f"{self.reward.rule} compares whole episodes"
-            )
+        if self.archive.share:
+            self.check_archive()
 
     def check_takeover(self) -> None:
         """Raise `UserError` if the learner cannot use the actions of a helper, or no potential shows a stall."""
@@ -95,17 +90,21 @@ class RefineConfig:
             )
         if self.takeover.stall_steps < self.reward.score_every:
             raise UserError(f"{key} must be at least reward.score_every={self.reward.score_every}: progress is older")
-        if not self.reads_progress:
-            raise UserError(f"{key} needs progress, {self._progress_issue}")
+        self.check_reads_progress(key)
 
-    @property
-    def reads_progress(self) -> bool:
-        """Whether episodes have potentials, of the model or of the simulator."""
-        return not (self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none")
+    def check_archive(self) -> None:
+        """Raise `UserError` if no potential shows a promising state, or the rule needs whole episodes."""
+        key = f"archive.share={self.archive.share}"
+        self.check_reads_progress(key)
+        if not find_rule(self.reward.rule).per_step:
+            raise UserError(
+                f"{key} needs a rule that is known step by step: reward.rule={self.reward.rule} compares whole episodes"
+            )
 
-    @property
-    def _progress_issue(self) -> str:
-        return f"which reward.rule={self.reward.rule} does not read"
+    def check_reads_progress(self, key: str) -> None:
+        """Raise `UserError` if episodes have no potential, of the model or of the simulator, which a setting needs."""
+        if self.reward.uses_simulator_only and find_rule(self.reward.rule).progress_source == "none":
+            raise UserError(f"{key} needs progress, which reward.rule={self.reward.rule} does not read")
 
 
 def success_description(reward: RewardConfig, threshold: float) -> str:

@@ -117,12 +117,10 @@ def _take(name: str, array: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> np
     return array.take(rows, axis=1 if name in STEP_FIRST_ARRAYS else 0)
 
 
-def put_row(arrays: ArrayDict, row: int, other: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
-    """Return arrays with one row in the state of a snapshot of one row."""
-    changed = {name: array.copy() for name, array in arrays.items()}
-    for name, array in changed.items():
+def set_row(arrays: ArrayDict, row: int, other: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Put one row of arrays of numbers into the state of a snapshot of one row."""
+    for name, array in arrays.items():
         if name in STEP_FIRST_ARRAYS:
             array[:, row] = other[name][:, 0]
         else:
             array[row] = other[name][0]
-    return changed

@@ -324,7 +324,12 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         """
         if diverged := self._backend.divergence_reasons():
             raise SimError(f"environment {min(diverged)} has diverged: reset it before taking a snapshot")
-        return {**self._row_arrays(), **self._text_arrays(range(self.num_envs))}
+        return {
+            **self._row_arrays(),
+            "env_spec": self._env_spec(),
+            "rngs": snapshots.pack_rngs(self._rngs),
+            "layouts": snapshots.pack_layouts(self._layouts),
+        }
 
     def _row_arrays(self) -> snapshots.ArrayDict:
         return {
@@ -335,19 +340,15 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
             "target_pos": self._arm.target_pos.copy(),
         }
 
-    def _text_arrays(self, rows: Sequence[int]) -> snapshots.ArrayDict:
-        return {
-            "env_spec": snapshots.json_to_array([self.task.name, self._robot_name]),
-            "rngs": snapshots.pack_rngs(self._rngs[row] for row in rows),
-            "layouts": snapshots.pack_layouts(self._layouts[row] for row in rows),
-        }
+    def _env_spec(self) -> npt.NDArray[np.uint8]:
+        return snapshots.json_to_array([self.task.name, self._robot_name])
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observation:
         """Restore a `snapshot` and return the observation [N, D]. On the CPU, the continuation is bit-identical.
 
         Raises `SimError` if the snapshot is of another environment.
         """
-        snapshots.check_same_env({**self._row_arrays(), **self._text_arrays(())}, snapshot)
+        snapshots.check_same_env({**self._row_arrays(), "env_spec": self._env_spec()}, snapshot)
         self._rngs = snapshots.unpack_rngs(snapshot["rngs"])
         self._layouts = snapshots.unpack_layouts(snapshot["layouts"])
         return self._restore_arrays(snapshot)
@@ -366,7 +367,8 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         """Return the state of each of some environments, in which no simulation diverged, for `restore_rows`."""
         arrays = self._row_arrays()
         return [
-            {**snapshots.take_rows(arrays, rows[i : i + 1]), **self._text_arrays([rows[i]])} for i in range(len(rows))
+            {**snapshots.take_rows(arrays, np.array([row])), "layouts": snapshots.pack_layouts([self._layouts[row]])}
+            for row in rows
         ]
 
     def restore_rows(self, rows: Rows, states: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Observation:
@@ -377,7 +379,7 @@ class TabletopVecEnv(VectorEnv[Observation, Observation, npt.NDArray[Any]]):
         """
         arrays = self._row_arrays()
         for row, state in zip(rows, states, strict=True):
-            arrays = snapshots.put_row(arrays, row, state)
+            snapshots.set_row(arrays, row, state)
             (self._layouts[row],) = snapshots.unpack_layouts(state["layouts"])
         arrays["elapsed"][rows] = arrays["success_steps"][rows] = 0
         return self._restore_arrays(arrays)

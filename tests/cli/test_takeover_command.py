@@ -1,14 +1,13 @@
 """Take-over and exported starts by the command line."""
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browsers import wait_for_step
+from browsers import open_printed_page, wait_for_step
 from playwright.sync_api import Page, expect
 from tiny_runs import REFINE, metrics
 
@@ -69,9 +68,7 @@ def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Pa
     command = [sys.executable, "-m", "embodied_rm", *REFINE, f"policy={cloned}", *reward, *learner, *takeover]
     out = [f"out={tmp_path}/run", "rollout_steps=30", "rlpd.updates_per_step=0.1"]
     with subprocess.Popen([*command, *out], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = next(match[1] for line in process.stdout if (match := re.search(r"open (http\S+) in a browser", line)))
-        page.goto(url)
+        open_printed_page(page, process)
         page.locator('body[data-step="take-over 1/0"]').wait_for(timeout=60_000)
         expect(page.get_by_role("alert")).to_contain_text("Your first move takes over")
         page.keyboard.down("KeyW")
@@ -79,9 +76,8 @@ def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Pa
         page.keyboard.up("KeyW")
         expect(page.get_by_role("alert")).to_contain_text("The policy acts", timeout=60_000)
         page.goto("about:blank")
-        for _ in process.stdout:  # until the only episode, and with it the refinement, ends
-            continue
-        assert process.wait(120) == 0
+        process.communicate(timeout=120)  # the only episode, and with it the refinement, ends
+        assert process.returncode == 0
     rows = [json.loads(line) for line in (tmp_path / "run/progress.jsonl").read_text().splitlines()]
     assert sum(row["helped_episodes"] for row in rows) == 1
 

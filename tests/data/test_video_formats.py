@@ -289,19 +289,18 @@ def write_jpegs(path: Path, sizes: list[tuple[int, int]]) -> None:
                 container.mux(packet)
 
 
-@pytest.mark.parametrize("first_read", [[0.0], [0.3]])
+@pytest.mark.parametrize("first_read", [[], [0.0, 0.1, 0.2, 0.5]])
 def test_a_video_whose_frames_change_proportions_is_refused(tmp_path: Path, first_read: list[float]) -> None:
     """Resized to one size, the objects of one part would be stretched. What was read before does not matter."""
     write_jpegs(tmp_path / "front.mkv", [(96, 128)] * 3 + [(64, 128)] * 2 + [(96, 128)])
     message = r"two sizes: 128x96 is stated, and the one at 0.300 s has 128x64. Split it where the size changes"
     with VideoDecoder() as decoder:
         assert len(decoder.probe(tmp_path / "front.mkv")) == 6
-        if first_read == [0.0]:
-            assert decoder.read(tmp_path / "front.mkv", [0.0, 0.1, 0.2, 0.5], FPS, (48, 64)).shape == (4, 48, 64, 3)
-        for times in (first_read, [0.0, 0.3]):
-            if 0.3 in times:
-                with pytest.raises(DataError, match=message):
-                    decoder.read(tmp_path / "front.mkv", times, FPS, (48, 64))
+        if first_read:
+            assert decoder.read(tmp_path / "front.mkv", first_read, FPS, (48, 64)).shape == (4, 48, 64, 3)
+        for times in ([0.3], [0.0, 0.3]):
+            with pytest.raises(DataError, match=message):
+                decoder.read(tmp_path / "front.mkv", times, FPS, (48, 64))
 
 
 def test_a_video_may_change_its_resolution(tmp_path: Path) -> None:

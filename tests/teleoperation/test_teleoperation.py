@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from browsers import wait_for_step
+from browsers import open_printed_page, wait_for_step
 from PIL import Image
 from playwright.sync_api import Page, expect
 
@@ -127,9 +127,7 @@ def test_a_person_records_demonstrations_by_keyboard(page: Page, tmp_path: Path)
     small = ["tasks=[press_button]", "num_successes=0", "num_failures=0", "env.views=[front]", "env.image_size=64"]
     command = [sys.executable, "-m", "embodied_rm", "collect", *small, "policies=[person]", "rollouts_per_policy=1"]
     with subprocess.Popen([*command, f"out={tmp_path}/run"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = next(match[1] for line in process.stdout if (match := re.search(r"open (http\S+) in a browser", line)))
-        page.goto(url)
+        open_printed_page(page, process)
         page.locator('body[data-step="episode 1/0"]').wait_for(timeout=60_000)
         expect(page.get_by_role("alert")).to_contain_text("begins with your first move")
         page.keyboard.press("Space")

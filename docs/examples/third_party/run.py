@@ -48,7 +48,7 @@ REFINE: dict[str, dict[str, Any]] = {
         "ppo": {"gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.05, "epochs": 6},
     },
 }
-"""Settings of refinements: whole episodes, and small steps. With those of SO-101, two of four robosuite policies were
+"""Settings of refinements. For robosuite: whole episodes, and small steps; with those of SO-101, a policy of Door was
 lost."""
 
 Result = dict[str, Any]

@@ -7,7 +7,7 @@ frame; compute rewards; reset the ended rows; score the first frames of the new 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -325,25 +325,25 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         returned = archive.draw(rows)
         if not returned:
             return potential
-        envs: Any = self.env
         snapshots = [
             {name: tensor.numpy() for name, tensor in strip_prefix("env", stored).items()}
             for stored in returned.values()
         ]
         with self.stats.time_phase("physics"):
-            observation = envs.restore_rows(np.array(list(returned)), snapshots)
+            observation = self.env.restore_rows(np.array(list(returned)), snapshots)  # type: ignore[attr-defined]
+        potentials = dict(zip(rows.tolist(), potential, strict=True))
         for row, stored in returned.items():
             self._observation[row], self._state[row] = observation[row], stored["critic_obs"].numpy()
             self._put_reward_state(row, strip_prefix("reward_state", stored))
-            potential = np.where(rows == row, float(stored["potential"]), potential)
-        return potential
+            potentials[row] = float(stored["potential"])
+        return np.array(list(potentials.values()))
 
     def _keep_promising(self, archive: StateArchive, transitions: Transitions, valid: BoolArray) -> None:
         """Keep the states of running episodes that made progress, and put those of failed episodes into the archive."""
         running = valid & ~transitions.done & ~self._has_helped
-        rows, envs = archive.promising_rows(transitions.next_potential, running), cast(Any, self.env)
+        rows = archive.promising_rows(transitions.next_potential, running)
         with self.stats.time_phase("physics"):
-            snapshots = envs.snapshot_rows(rows) if len(rows) else []
+            snapshots = self.env.snapshot_rows(rows) if len(rows) else []  # type: ignore[attr-defined]
         for row, snapshot in zip(rows.tolist(), snapshots, strict=True):
             stored: StoredState = {
                 "potential": torch.tensor(transitions.next_potential[row]),

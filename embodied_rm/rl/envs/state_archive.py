@@ -6,6 +6,7 @@ near its end is tried again from its last promising state.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class StateArchive:
         """Begin with an empty archive and no episode; `begin` opens them."""
         self._config = config
         self._rng = np.random.default_rng(np.random.SeedSequence([seed, config.size]))
-        self._archive: list[StoredState] = []
+        self._archive: deque[StoredState] = deque(maxlen=config.size)
         self._candidates: dict[int, StoredState] = {}
         self._kept_potential = np.zeros(num_envs)
         self.has_returned: BoolArray = np.zeros(num_envs, bool)
@@ -55,7 +56,8 @@ class StateArchive:
 
     def clear(self) -> None:
         """Forget all states."""
-        self._archive, self._candidates = [], {}
+        self._archive.clear()
+        self._candidates.clear()
 
     def begin(self, rows: IntArray, potential: Array) -> None:
         """Begin the episodes of rows at starts of the environment with these potentials [n]."""
@@ -87,7 +89,7 @@ class StateArchive:
         for row, success in zip(rows.tolist(), successes.tolist(), strict=True):
             state = self._candidates.pop(row, None)
             if state is not None and not success:
-                self._archive = [*self._archive, state][-self._config.size :]
+                self._archive.append(state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that later draws depend on."""
@@ -108,7 +110,7 @@ class StateArchive:
         self._kept_potential = state["kept_potential"].numpy().copy()
         self.has_returned = state["has_returned"].numpy().copy()
         archive, candidates = (group_by_number(strip_prefix(kind, state)) for kind in ("archive", "candidate"))
-        self._archive = [archive[number] for number in sorted(archive)]
+        self._archive = deque((archive[number] for number in sorted(archive)), maxlen=self._config.size)
         self._candidates = candidates
 
 

@@ -121,7 +121,8 @@ def fit_sentence_match(
         vectors, mask = (torch.cat(parts) for parts in zip(*(tokens[s] for s in sentences), strict=True))
         return contrastive_loss(net(vectors, mask, net.embed_cells(cells)), sentences)
 
-    groups, held_out_groups = group_episodes(episodes), group_episodes(held_out)
+    groups = group_episodes(episodes)
+    held_out_parts = [group[: config.batch_size] for group in group_episodes(held_out).values()]
     names, shares = list(groups), np.array([len(group) for group in groups.values()]) / len(episodes)
     optimizer, schedule = make_optimizer(net, config)
     for step in range(config.steps):
@@ -135,10 +136,7 @@ def fit_sentence_match(
         update(net, optimizer, loss)
         schedule.step()
         net.eval()
-        measured = None
-        if is_evaluated(step, config.steps):
-            parts = [group[: config.batch_size] for group in held_out_groups.values()]
-            measured = mean_pair_loss(pair_loss, parts)
+        measured = mean_pair_loss(pair_loss, held_out_parts) if is_evaluated(step, config.steps) else None
         yield FitStep(loss.item(), measured)
     fill_bank(net, episodes, rng)
 
