@@ -33,6 +33,9 @@ ALLOWED_DTYPES = ("uint8", "float32")
 WorkerReply = tuple[npt.NDArray[Any] | None, Any]  # array, if one was requested, and the JSON value of the reply
 
 
+_WORKERS: weakref.WeakSet["SubprocessWorker"] = weakref.WeakSet()
+
+
 class SubprocessWorker:
     """Sends requests to a child process. Thread-safe; starts a new child after a fork.
 
@@ -47,6 +50,7 @@ class SubprocessWorker:
         self._owner_pid = 0
         self._lock = threading.Lock()
         self._finalizer: weakref.finalize[..., Any] | None = None
+        _WORKERS.add(self)
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
@@ -102,6 +106,15 @@ class SubprocessWorker:
         self._process, self._owner_pid = process, os.getpid()
         self._finalizer = weakref.finalize(self, _kill_process, process)
         return process
+
+
+def _unlock_all() -> None:
+    """Replace the locks that threads of the parent held at a fork: the child process does not have these threads."""
+    for worker in list(_WORKERS):
+        worker._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
 
 
 class _RejectedFileError(Exception):

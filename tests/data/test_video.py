@@ -335,6 +335,15 @@ def test_forked_or_pickled_decoder_starts_its_own_child(video, decoder):
     assert read_numbers(decoder.read(video, [9 / FPS], FPS)) == [9]
 
 
+def test_a_fork_during_a_request_of_another_thread_can_read(video, decoder):
+    with decoder._lock:  # the thread that would release it does not exist in the child
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # a deadlock ends
+            os._exit(0 if read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_rewritten_file_is_reread(tmp_path, decoder):
     path = tmp_path / "a.mp4"
     for first in (0, 1000):
