@@ -4,13 +4,11 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from embodied_rm.command import Command
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.load_dataset import load_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.errors import UserError
 from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.training.user_preferences.train_user_reward import (
@@ -19,7 +17,7 @@ from embodied_rm.training.user_preferences.train_user_reward import (
     measure_asking,
     train_user_reward,
 )
-from embodied_rm.training.user_preferences.user_answers import UserAnswers, make_user_answers
+from embodied_rm.training.user_preferences.user_answers import UserAnswers, frame_vectors, make_user_answers
 from embodied_rm.training.user_preferences.user_reward_net import UserRewardNet, save_user_reward
 from embodied_rm.types import Array
 
@@ -66,13 +64,8 @@ def main(config: PersonalizeCommand, run: RunFolder, reporter: Reporter) -> None
 
 def read_frames(source: EpisodeSource) -> dict[str, Array]:
     """Return state and action of each episode, float32 [T, D]; `DataError` if one was not recorded."""
-    frames = {}
-    for row, meta in enumerate(source.meta):
-        columns = source.columns(row)
-        if columns.state is None or columns.action is None:
-            raise DataError(f"{meta.name}: a reward of users depends on state and action, and not both were recorded")
-        frames[meta.name] = np.concatenate([columns.state, columns.action], axis=1)
-    return frames
+    columns = ((meta.name, source.columns(row)) for row, meta in enumerate(source.meta))
+    return {name: frame_vectors(name, values.state, values.action) for name, values in columns}
 
 
 def measure_user(

@@ -20,6 +20,12 @@ def test_two_users_of_prefer(demos: Path, tmp_path: Path, capsys: pytest.Capture
     assert set(metrics) == {"fast", "gentle"}
     assert all(0 <= user["2 random answers, accuracy"] <= 1 for user in metrics.values())
     assert load_user_reward(tmp_path / "run" / "checkpoint").latent_dim == 4
+    learn = ["offline", "task=lift_cube", f"data={demos}", "steps=10", "eval_episodes=1", f"user_answers={tables[0]}"]
+    learn += ["rule=raw", f"out={tmp_path}/offline"]
+    capsys.readouterr()
+    assert main(learn) == 2
+    assert "set checkpoint= to a run of embodied-rm personalize" in " ".join(capsys.readouterr().err.split())
+    assert main([*learn, f"checkpoint={tmp_path}/run"]) == 0
     capsys.readouterr()
     assert main(["personalize", f"data={demos}", f"comparisons=[{tables[0]}]"]) == 2
     assert "comparisons must be tables of two or more users" in capsys.readouterr().err

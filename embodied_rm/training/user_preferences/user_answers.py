@@ -68,6 +68,17 @@ def make_user_answers(
     return users
 
 
+def frame_vectors(name: str, state: Array | None, action: Array | None) -> Array:
+    """Return the frames of an episode as rewards of users see them, float32 [T, S + A].
+
+    Raises:
+        DataError: State or action was not recorded.
+    """
+    if state is None or action is None:
+        raise DataError(f"{name}: a reward of users depends on state and action, and not both were recorded")
+    return np.concatenate([state, action], axis=1, dtype=np.float32)
+
+
 def make_clip_pairs(comparisons: Sequence[ClipComparison], frames: Mapping[str, Array]) -> ClipPairs:
     """Return the frames of decided comparisons, the preferred clip first."""
     clips: list[Tensor] = []
