@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
+from embodied_rm.client.arrays import to_numpy
 from embodied_rm.errors import UserError, unknown_name_message
 from embodied_rm.types import Array, Frames, IntArray
 
 SUCCESS_KEYS = ("is_success", "success")
 """Keys of success in the infos of many libraries; the first one that is there is read."""
+WHOLE_TASK_KEY = "task"  # of a mapping of successes, as robomimic returns
 MAX_ACTION = 1.0  # actions are in [-1, 1], the units of the policies' exploration noise
 NUMBER_SPACES = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 DEFAULT_FPS = 30.0  # frames per second of an environment that states none
@@ -156,11 +158,18 @@ class TaskEnv(gym.Wrapper):
 
 
 def read_success(infos: Mapping[str, Any], key: str | None) -> bool:
-    """Return the success in the infos of a step; `UserError` if it is not there."""
-    found = next((name for name in ((key,) if key else SUCCESS_KEYS) if name in infos), None)
-    if found is None:
-        raise UserError(f"{unknown_name_message(key or SUCCESS_KEYS[0], infos, 'info of a step')}; set success_key=")
-    return bool(infos[found])
+    """Return the success in the infos of a step; `UserError` if it is not there, or neither true nor false."""
+    stated = {name: value for name, value in infos.items() if value is not None}
+    name = next((name for name in ((key,) if key else SUCCESS_KEYS) if name in stated), None)
+    if name is None:
+        raise UserError(f"{unknown_name_message(key or SUCCESS_KEYS[0], stated, 'info of a step')}; set success_key=")
+    value = stated[name]
+    if isinstance(value, Mapping):
+        value = value.get(WHOLE_TASK_KEY)
+    array = to_numpy(value)
+    if array.dtype.kind not in "biuf" or array.size != 1 or array.item() not in (0, 1):
+        raise UserError(f"the info {name!r} of a step must be true or false, got {stated[name]!r}")
+    return bool(array.item())
 
 
 def flatten_numbers(space: gym.Space, observation: Any) -> Array:

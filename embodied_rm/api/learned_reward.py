@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from embodied_rm.api.local_client import LocalClient
+from embodied_rm.client.autoreset import SINGLE_RESET_MESSAGE, read_autoreset_mode
 from embodied_rm.client.episode_scorer import ShapingConfig
 from embodied_rm.client.frame_getters import FinalFrameGetter, FrameGetter, frames_from_render
 from embodied_rm.client.learned_reward import LearnedReward as VectorLearnedReward
@@ -81,7 +82,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         success_source: "environment": its rewards and ends stay. "model": the model's sustained success ends an episode
             and is rewarded with `success_reward`.
         autoreset_mode: When a vector resets a row that ended: "SAME_STEP", "NEXT_STEP" or "DISABLED". None: as it
-            declares.
+            declares. One environment must not reset itself.
         **shaping: Fields of `ShapingConfig`: progress_scale, score_every, uncertainty_penalty, success_threshold,
             success_patience, success_reward.
 
@@ -109,6 +110,8 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     if is_single(env):
         if not (isinstance(instruction, str) or callable(instruction)):
             raise UserError(f"one environment takes one instruction, got {instruction!r}")
+        if autoreset_mode is not None and read_autoreset_mode(env, autoreset_mode) is not AutoresetMode.DISABLED:
+            raise UserError(f"autoreset_mode={autoreset_mode!r}: {SINGLE_RESET_MESSAGE}")
         return SingleLearnedReward(env, client, config, instruction=instruction, **options)
     options |= {"get_final_frames": get_final_frames, "autoreset_mode": autoreset_mode, "instructions": instruction}
     if not isinstance(env, VectorEnv):

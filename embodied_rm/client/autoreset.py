@@ -9,11 +9,14 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import Autoreset
 
+from .arrays import to_numpy
+
 MODES = {mode.value.casefold(): mode for mode in AutoresetMode}
 """Spelling without case and separators -> mode."""
 FINAL_OBSERVATION_KEYS = ("final_obs", "final_observation")
 """Keys of the infos of observations before a reset: of Gymnasium >= 1.0, and of older and of torch environments."""
 FINAL_INFO_KEY = "final_info"
+SINGLE_RESET_MESSAGE = "one environment must not reset itself; call reset after an episode ended"
 
 
 def read_autoreset_mode(env: Any, declared: Optional[Union[str, AutoresetMode]]) -> AutoresetMode:
@@ -62,8 +65,19 @@ def check_no_single_autoreset(env: Any) -> None:
     """Raise `ValueError` for one environment that resets itself: its frames would be those of the next episode."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, Autoreset):
-            raise ValueError("one environment must not reset itself: leave out the wrapper Autoreset, and call reset")
+            raise ValueError(f"leave out the wrapper Autoreset: {SINGLE_RESET_MESSAGE}")
         env = env.env
+
+
+def check_single_step(reward: Any, infos: Mapping[str, Any], has_ended: bool) -> None:
+    """Raise `ValueError` for a step of several environments, or of one that resets itself."""
+    if (num_rewards := to_numpy(reward).size) != 1:
+        raise ValueError(
+            f"step returned {num_rewards} rewards: an environment that steps several needs an attribute num_envs"
+        )
+    key = final_observation_key(infos) if has_ended else None
+    if key is not None:
+        raise ValueError(f"the infos of an ended episode have {key!r}: {SINGLE_RESET_MESSAGE}")
 
 
 def read_num_envs(env: Any) -> int:

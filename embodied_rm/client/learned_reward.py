@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from .arrays import is_tensor, row_mask, to_numpy
-from .autoreset import check_no_single_autoreset
+from .autoreset import check_no_single_autoreset, check_single_step
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
 from .instructions import Instructions
@@ -161,12 +161,13 @@ class SingleLearnedReward(gym.Wrapper):
     def step(self, action: Any) -> Any:
         """Step the environment, and return its results with the learned reward."""
         observation, reward, terminated, truncated, infos = self.env.step(action)
+        check_single_step(reward, infos, bool(terminated or truncated))
 
         def next_frames(rows: Any) -> Frames:
             return self._get_frames(self.env, add_batch_axis(observation), rows)
 
         flags = np.array([terminated], bool), np.array([truncated], bool), np.ones(1, bool)
-        step = self.scorer.step(next_frames, [float(reward)], *flags)
+        step = self.scorer.step(next_frames, [float(to_numpy(reward).reshape(()))], *flags)
         is_success = bool(step.transitions.is_success[0])
         infos = {**infos, **{name: column[0] for name, column in step_infos(step).items()}}
         learned_reward = float(step.reward[0])

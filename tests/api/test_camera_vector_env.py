@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import embodied_rm as erm
+from embodied_rm.api.camera_vector_env import read_success
 
 LIMIT_STEPS = 6
 
@@ -136,3 +137,23 @@ def test_other_spaces_are_refused() -> None:
         make_envs(0)
     with pytest.raises(erm.UserError, match=r'make the environment with render_mode="rgb_array"'):
         erm.CameraVectorEnv(lambda: gym.make("Pendulum-v1"), 1, instruction="swing")
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({"success": np.array([False])}, False),
+        ({"success": np.bool_(True)}, True),
+        ({"success": 1.0}, True),
+        ({"success": {"task": False, "grasp": True}}, False),
+        ({"is_success": None, "success": True}, True),
+    ],
+)
+def test_success_is_read_in_the_forms_of_other_libraries(infos: dict[str, Any], expected: bool) -> None:
+    assert read_success(infos, None) is expected
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.3, -1, "False", (0, 1), [True, False], {"grasp": True}])
+def test_a_success_that_is_neither_true_nor_false_is_an_error(value: Any) -> None:
+    with pytest.raises(erm.UserError, match="the info 'success' of a step must be true or false, got"):
+        read_success({"success": value}, None)

@@ -143,8 +143,41 @@ def test_a_wrong_declaration_is_found_when_an_episode_ends(model: erm.ProgressRe
 
 def test_one_environment_that_resets_itself_is_refused(model: erm.ProgressRewardModel) -> None:
     env = gym.wrappers.TransformReward(gym.wrappers.Autoreset(ImageEnv()), float)
-    with pytest.raises(ValueError, match="must not reset itself: leave out the wrapper Autoreset"):
+    with pytest.raises(ValueError, match="leave out the wrapper Autoreset: one environment must not reset itself"):
         wrap(env, model)
+    with pytest.raises(ValueError, match="autoreset_mode='same-step': one environment must not reset itself"):
+        wrap(ImageEnv(), model, autoreset_mode="same-step")
+    assert wrap(ImageEnv(), model, autoreset_mode="DISABLED").reset()
+
+
+class StepsWithInfos(gym.Wrapper):
+    """Returns other infos and another reward than its environment."""
+
+    def __init__(self, env: gym.Env, infos: dict[str, Any], reward: Any = 0.0) -> None:
+        super().__init__(env)
+        self.infos, self.reward = infos, reward
+
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, _ = super().step(action)
+        return observation, self.reward, terminated, truncated, self.infos
+
+
+def test_one_environment_that_seems_to_reset_itself_is_refused_at_an_end(model: erm.ProgressRewardModel) -> None:
+    env = wrap(StepsWithInfos(ImageEnv(), {"final_observation": image(0, LENGTH)}), model)
+    env.reset()
+    with pytest.raises(ValueError, match="infos of an ended episode have 'final_observation': one environment must"):
+        for _ in range(LENGTH):
+            env.step(0)
+
+
+def test_several_environments_without_num_envs_are_refused(model: erm.ProgressRewardModel) -> None:
+    env = wrap(StepsWithInfos(ImageEnv(), {}, reward=np.zeros(2)), model)
+    env.reset()
+    with pytest.raises(ValueError, match="step returned 2 rewards: an environment that steps several needs"):
+        env.step(0)
+    one = wrap(StepsWithInfos(ImageEnv(), {}, reward=torch.zeros(1)), model)
+    one.reset()
+    assert isinstance(one.step(0)[1], float)
 
 
 def test_an_episode_that_ends_without_its_final_observation_is_refused(model: erm.ProgressRewardModel) -> None:
