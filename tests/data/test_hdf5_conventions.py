@@ -176,6 +176,63 @@ def test_a_file_with_a_blank_instruction_has_none(text, tmp_path):
         open_dataset(path)
 
 
+OWN_INSTRUCTIONS = {
+    "array of one": lambda demo: demo.attrs.update(lang=np.array(["open it"], dtype="S")),
+    "array of one object": lambda demo: demo.attrs.create("language", ["open it"], dtype=h5py.string_dtype()),
+    "name of RLDS": lambda demo: demo.attrs.update(natural_language_instruction="open it"),
+    "dataset": lambda demo: demo.create_dataset("language_instruction", data="open it"),
+    "dataset of every step": lambda demo: demo.create_dataset("obs/language", data=["open it"] * LENGTH),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_INSTRUCTIONS)
+def test_an_instruction_of_a_demonstration_precedes_that_of_the_file(kind, tmp_path):
+    path = write_robomimic(tmp_path / "kitchen.hdf5", "do something")
+    source = open_dataset(edit(path, lambda file: OWN_INSTRUCTIONS[kind](file["data/demo_2"])))
+    assert [meta.instruction for meta in source.meta] == ["do something", "open it", "do something"]
+    assert source.issues == ()
+
+
+def test_an_array_of_words_is_told(tmp_path):
+    path = write_robomimic(tmp_path / "kitchen.hdf5", "do something")
+    words = np.array(["open", "it"], dtype="S")
+    source = open_dataset(edit(path, lambda file: file["data/demo_2"].attrs.update(lang=words)))
+    assert messages(source) == [
+        "lang is ['open', 'it'] in demo_2, so the instruction of the file, 'do something', is used"
+    ]
+
+
+# Success
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda demo: demo.attrs.update(success=False),  # Isaac Lab
+        lambda demo: demo.attrs.update(success=np.array([0])),
+        lambda demo: demo.create_dataset("success", data=np.zeros((LENGTH, 1))),
+        lambda demo: demo.create_dataset("infos/is_success", data=np.zeros(LENGTH, bool)),
+    ],
+)
+def test_a_stated_success_precedes_that_of_the_rewards(state, tmp_path):
+    source = open_dataset(edit(write_robomimic(tmp_path / "lift.hdf5"), lambda file: state(file["data/demo_0"])))
+    assert [meta.success for meta in source.meta] == [False, False, True] and source.issues == ()
+
+
+def test_an_unknown_success_leaves_that_of_the_rewards(tmp_path):
+    unknown = np.full(LENGTH, np.nan)
+    path = write_robomimic(tmp_path / "lift.hdf5")
+    source = open_dataset(edit(path, lambda file: file["data/demo_0"].create_dataset("success", data=unknown)))
+    assert [meta.success for meta in source.meta] == ONE_IS_1
+
+
+def test_a_success_of_another_meaning_leaves_out_its_episode(tmp_path):
+    path = write_robomimic(tmp_path / "lift.hdf5")
+    source = open_dataset(edit(path, lambda file: file["data/demo_0"].attrs.update(success=0.4)))
+    (issue,) = source.issues
+    assert issue.episodes == ("demo_0",) and "the attribute success of data/demo_0 is 0.4; true, false" in issue.message
+
+
 # Images
 
 
@@ -232,6 +289,30 @@ def test_libero_with_other_cameras_is_recognized_by_its_attributes(names, uprigh
 def test_libero_can_state_that_its_images_are_upright(upright, tmp_path):
     source = open_libero(write_libero(tmp_path / "libero.hdf5", macros_image_convention="opencv"))
     assert source.issues == () and np.array_equal(source.episode(0).views["agentview"], upright)
+
+
+@pytest.mark.parametrize(("name", "view"), [("agentview_seg", "agentview_seg"), ("goal_image", "goal")])
+def test_libero_with_further_images_is_flipped_as_a_whole(name, view, upright, tmp_path):
+    path = write_libero(tmp_path / "libero.hdf5", bddl_file_name="a.bddl", macros_image_convention="opengl")
+
+    def add(file: h5py.File) -> None:
+        for demo in file["data"].values():
+            demo[f"obs/{name}"] = demo["obs/agentview_rgb"][()]
+
+    edit(path, add)
+    source = open_libero(path)
+    assert messages(source) == [FLIPPED]
+    assert all(np.array_equal(source.episode(0).views[name], upright[:, ::-1]) for name in ("agentview", view))
+
+
+def test_images_from_below_under_other_names_are_told(upright, tmp_path):
+    path = write_robomimic(tmp_path / "lift.hdf5")
+    source = open_libero(edit(path, lambda file: file["data"].attrs.update(macros_image_convention="opengl")))
+    assert messages(source) == [
+        "macros_image_convention is opengl, but its views are not those of LIBERO: they are read as stored, unless "
+        "features.orientation says otherwise"
+    ]
+    assert np.array_equal(source.episode(0).views["agentview"], upright)
 
 
 def test_only_the_files_of_libero_in_a_folder_are_flipped(upright, tmp_path):

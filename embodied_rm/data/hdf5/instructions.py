@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from embodied_rm.data.hdf5.file import Hdf5Tree
+from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.issues import list_names
 
-INSTRUCTION_KEYS = ("lang", "language_instruction", "language", "instruction", "task_description")
-"""Keys of an instruction in `ep_meta` of a demonstration, or among its attributes."""
+INSTRUCTION_KEYS = (
+    "lang",
+    "language_instruction",
+    "language",
+    "instruction",
+    "task_description",
+    "task_instruction",
+    "natural_language_instruction",
+)
+"""Keys of an instruction in `ep_meta` of a demonstration, among its attributes, or of its datasets of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +42,28 @@ class Instructions:
         return [f"{reason} in {list_names(names)}, so {instruction}" for reason, names in demos.items()]
 
 
-def read_instructions(tree: Hdf5Tree, group: str, demos: Sequence[str]) -> Instructions:
+def read_instructions(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str, demos: Sequence[str]) -> Instructions:
     """Read the instructions of the demonstrations `<group>/<demo>`."""
     of_demo: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     for demo in demos:
-        text, reason = _read_demo(tree, f"{group}/{demo}")
+        datasets = _read_datasets(reader, path, tree, f"{group}/{demo}")
+        text, reason = _read_demo(tree, f"{group}/{demo}", datasets)
         of_demo |= {} if text is None else {demo: text}
         unreadable |= {} if reason is None else {demo: reason}
     return Instructions(of_file=_read_file(tree, group), of_demo=of_demo, unreadable=unreadable)
 
 
-def _read_demo(tree: Hdf5Tree, group: str) -> tuple[str | None, str | None]:
+def _read_datasets(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str) -> dict[str, str]:
+    """Return key -> instruction of the datasets of text of a demonstration."""
+    names = [(key, f"{group}/{folder}{key}") for key in INSTRUCTION_KEYS for folder in ("obs/", "")]
+    return {key: reader.read_string(path, name) for key, name in names if tree.dtypes.get(name) == "text"}
+
+
+def _read_demo(tree: Hdf5Tree, group: str, datasets: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the instruction of one demonstration, or the reason why it cannot be read; None, None: none is stored."""
     attributes, ep_meta = tree.attributes.get(group, {}), tree.read_json(group, "ep_meta")
-    values = {**attributes, **(ep_meta or {})}
+    values = {**datasets, **attributes, **(ep_meta or {})}
     found = [key for key in INSTRUCTION_KEYS if key in values]
     texts = [text.strip() for key in found if isinstance(text := values[key], str) and text.strip()]
     if texts:

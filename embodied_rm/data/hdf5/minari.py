@@ -1,8 +1,7 @@
 """Minari's layout: `main_data.hdf5` with `episode_<k>/observations`, `actions` and `infos`, next to `metadata.json`.
 
 Source: Minari documentation, "Dataset standards". An episode has one more observation than actions. Views are all
-observations and infos of uint8 [T, H, W, 3]. The instruction is the observation `mission`, if stored. Success is the
-last value of `infos/success` or `infos/is_success`.
+observations and infos of uint8 [T, H, W, 3]. The instruction is the observation `mission`, if stored.
 """
 
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
 from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
+from embodied_rm.data.hdf5.stated_success import read_stated_success
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -17,7 +17,6 @@ from embodied_rm.errors import DataError
 MINARI_FILE = "main_data.hdf5"
 EPISODE_PREFIX = "episode_"
 STATE_KEY, ACTION_KEY, MISSION_KEY = "observations", "actions", "observations/mission"
-SUCCESS_KEYS = ("infos/success", "infos/is_success")
 
 
 def find_minari_file(folder: Path) -> Path | None:
@@ -67,7 +66,8 @@ def _build_episode(
     if not isinstance(feature_map.fps, int | float) or not feature_map.fps > 0:
         raise DataError(f"{path}: Minari stores no frame rate; set features.fps=")
     instruction = _read_instruction(reader, path, tree, episode, instruction)
-    success, fps, image_size = _read_success(reader, path, tree, episode), float(feature_map.fps), (height, width)
+    success = read_stated_success(reader, path, tree, episode)
+    fps, image_size = float(feature_map.fps), (height, width)
     meta = EpisodeMeta(name=episode, length=length, instruction=instruction, success=success)
     return Hdf5EpisodeEntry(
         meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
@@ -80,10 +80,3 @@ def _read_instruction(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: s
     if tree.dtypes.get(f"{episode}/{MISSION_KEY}") == "text":
         return reader.read_string(path, f"{episode}/{MISSION_KEY}")
     raise DataError(f"{path}: contains no instruction for {episode}; set instruction=")
-
-
-def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str) -> bool | None:
-    for key in SUCCESS_KEYS:
-        if len(tree.shapes.get(f"{episode}/{key}", ())) == 1:
-            return bool(reader.read_array(path, f"{episode}/{key}")[-1, 0] > 0)
-    return None

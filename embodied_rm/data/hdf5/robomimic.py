@@ -13,6 +13,7 @@ from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
 from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
+from embodied_rm.data.hdf5.stated_success import read_stated_success
 from embodied_rm.data.issues import DataIssue, list_names
 from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.orientation import STORED
@@ -29,6 +30,7 @@ LIBERO_IMAGES = {"obs/agentview_rgb", "obs/eye_in_hand_rgb"}
 LIBERO_ATTRIBUTES = {"problem_info", "bddl_file_name", "bddl_file_content", "bddl_file"}
 CONVENTION_ATTRIBUTE = "macros_image_convention"
 """Attribute in which LIBERO stores the convention of robosuite's images: "opengl", from below, or "opencv"."""
+BELOW_CONVENTION = "opengl"
 FROM_BELOW = "flip"  # orientation of images whose first row is the lowest one
 
 
@@ -42,6 +44,7 @@ class RobomimicFile:
     instructions: Instructions
     fps: float
     orientation: str  # of all images, one of `orientation.ORIENTATIONS`
+    states_from_below: bool  # whether it says that its images are stored from below
 
 
 def open_robomimic(
@@ -65,7 +68,9 @@ def open_robomimic(
         for demo in file.demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
+                success = read_stated_success(reader, path, file.tree, f"{DATA_GROUP}/{demo}")
                 entry, summary = _build_episode(file, demo, name, feature_map), _read_rewards(reader, file, demo)
+                entry = replace(entry, meta=replace(entry.meta, success=success))
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
             else:
@@ -74,7 +79,8 @@ def open_robomimic(
             index += 1
     for demo_index, success in find_successes(rewards).items():
         entry = entries[demo_index]
-        entries[demo_index] = replace(entry, meta=replace(entry.meta, success=success))
+        if entry.meta.success is None:
+            entries[demo_index] = replace(entry, meta=replace(entry.meta, success=success))
     views = {view for entry in entries.values() for view in entry.views}
     notes = describe_zero_files(rewards.values()) | _orientation_note(readable_files, views, feature_map)
     issues += [_file_note(dataset_path, files, *note) for note in notes.items() if note[1]]
@@ -91,13 +97,20 @@ def _open_file(reader: Hdf5Reader, path: Path, instruction: str | None, feature_
     tree = reader.read_tree(path)
     demos = _demo_names(tree, path)
     if instruction is None:
-        instructions = read_instructions(tree, DATA_GROUP, demos)
+        instructions = read_instructions(reader, path, tree, DATA_GROUP, demos)
     else:
         instructions = Instructions(of_file=instruction)
     if not any(map(instructions.find, demos)):
         raise DataError(f"{path}: contains no instruction; set instruction=")
-    fps, orientation = _read_fps(tree, path, feature_map), _find_orientation(tree, demos)
-    return RobomimicFile(path=path, tree=tree, demos=demos, instructions=instructions, fps=fps, orientation=orientation)
+    return RobomimicFile(
+        path=path,
+        tree=tree,
+        demos=demos,
+        instructions=instructions,
+        fps=_read_fps(tree, path, feature_map),
+        orientation=_find_orientation(tree, demos),
+        states_from_below=tree.attributes.get(DATA_GROUP, {}).get(CONVENTION_ATTRIBUTE) == BELOW_CONVENTION,
+    )
 
 
 def _find_orientation(tree: Hdf5Tree, demos: Sequence[str]) -> str:
@@ -106,18 +119,26 @@ def _find_orientation(tree: Hdf5Tree, demos: Sequence[str]) -> str:
     attributes, env_args = tree.attributes.get(DATA_GROUP, {}), tree.read_json(DATA_GROUP, "env_args") or {}
     is_marked = not LIBERO_ATTRIBUTES.isdisjoint((*attributes, *env_args))
     has_its_views = {f"{DATA_GROUP}/{demos[0]}/{view}" for view in LIBERO_IMAGES} <= set(images)
-    is_libero = bool(images) and all(name.endswith(LIBERO_SUFFIX) for name in images) and (is_marked or has_its_views)
-    return FROM_BELOW if is_libero and attributes.get(CONVENTION_ATTRIBUTE, "opengl") == "opengl" else STORED
+    is_libero = any(name.endswith(LIBERO_SUFFIX) for name in images) and (is_marked or has_its_views)
+    is_from_below = attributes.get(CONVENTION_ATTRIBUTE, BELOW_CONVENTION) == BELOW_CONVENTION
+    return FROM_BELOW if is_libero and is_from_below else STORED
 
 
 def _orientation_note(
     files: Sequence[RobomimicFile], views: Collection[str], feature_map: FeatureMap
 ) -> dict[str, list[Path]]:
-    """Return the files whose images are flipped, by a sentence on it; {} if the user has turned every view."""
+    """Return the files with images from below, by a sentence on it; {} if the user has turned every view."""
     if set(views) <= set(feature_map.orientation):
         return {}
-    message = "LIBERO stores its images from below: they are flipped, unless features.orientation says otherwise"
-    return {message: [file.path for file in files if file.orientation == FROM_BELOW]}
+    flipped = "LIBERO stores its images from below: they are flipped, unless features.orientation says otherwise"
+    kept = (
+        f"{CONVENTION_ATTRIBUTE} is {BELOW_CONVENTION}, but its views are not those of LIBERO: they are read as "
+        "stored, unless features.orientation says otherwise"
+    )
+    return {
+        flipped: [file.path for file in files if file.orientation == FROM_BELOW],
+        kept: [file.path for file in files if file.states_from_below and file.orientation == STORED],
+    }
 
 
 def _demo_names(tree: Hdf5Tree, path: Path) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from av.video.reformatter import VideoReformatter
 
 MAX_ATTRIBUTE_CHARS = 1 << 16  # maximum length of a whole attribute; simulators store whole scenes as attributes
 MAX_ENTRY_CHARS = 1 << 12  # maximum length of an entry that is kept of a longer JSON object
+MAX_ATTRIBUTE_ENTRIES = 16  # maximum number of entries of an array that is an attribute
 MAX_GROUP_DEPTH = 8  # maximum nesting of groups
 MAX_CHUNK_BYTES = 1 << 29  # of decompressed values: 3 MB on disk can state 4 GiB
 MAX_MEMORY_BYTES = 1 << 31  # of the arrays and chunks in memory
@@ -50,15 +51,16 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
     elif request["op"] == "images":
         send_images(find_dataset(file, request["dataset"]), request["rows"], request["size"], out)
     else:
-        value = find_dataset(file, request["dataset"]).asstr()[:1]
-        framing.send_result(out, str(value[0]) if len(value) else "")
+        item = find_dataset(file, request["dataset"])
+        values = item.asstr()[:1].reshape(-1) if item.shape else [item.asstr()[()]]
+        framing.send_result(out, str(values[0]) if len(values) else "")
 
 
 def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
-    """Add the attributes that are numbers or texts, and the datasets (by full name), of a group to the tree."""
+    """Add the attributes of a group that are simple, and its datasets (by full name), to the tree."""
     if name.count("/") >= MAX_GROUP_DEPTH:
         raise framing.InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
-    tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_scalar(value)}
+    tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_simple(value)}
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
             raise framing.InvalidFileError(f"{name}/{key} is a link to another file")
@@ -82,13 +84,18 @@ def is_written(item: Any) -> bool:
     return item.id.get_num_chunks() >= math.prod(map(math.ceil, np.divide(item.shape, item.chunks)))
 
 
-def is_scalar(value: Any) -> bool:
-    """Whether an attribute is a number or a text."""
+def is_simple(value: Any) -> bool:
+    """Whether an attribute is a number or a text, or an array of a few of them."""
+    if isinstance(value, np.ndarray):
+        return value.size <= MAX_ATTRIBUTE_ENTRIES and all(map(is_simple, value.reshape(-1)))
     return isinstance(value, str | bytes | np.bool_ | np.number)
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert an attribute to a JSON value; None for a long text that is not a JSON object."""
+    """Convert an attribute to a JSON value, an array of one to its entry; None for a long text but a JSON object."""
+    if isinstance(value, np.ndarray):
+        entries = list(map(to_json_value, value.reshape(-1)))
+        return entries[0] if len(entries) == 1 else entries
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if not isinstance(text, str):
         return value.item()
