@@ -17,7 +17,7 @@ from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16  # maximum number of frames per query; progress is interpolated between them
 FRAME_PROGRESS_PATTERN = re.compile(
-    r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE
+    r"moment\s+(\d+)\W{0,8}<progress>\s*(\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE
 )
 OFFLINE_ONLY_MESSAGE = (
     "question=shuffled needs the complete video: it works with score and evaluate, but not as a reward, and an audit "
@@ -52,7 +52,7 @@ class ShuffledJudge:
         raise UserError(OFFLINE_ONLY_MESSAGE)
 
     def score_video(self, instruction: str, blocks: Iterable[Views]) -> RewardOutput:
-        """Score every frame of a video. If no answer can be parsed, all frames but the first are invalid."""
+        """Score every frame of a video. Frames next to one without an answer are invalid, but the first of all."""
         history, visible = FrameHistory(capacity=4 * MAX_FRAMES), []
         names: tuple[str, ...] = ()
         last_frame: MultiViewFrame | None = None
@@ -79,7 +79,7 @@ class ShuffledJudge:
         length: int,
     ) -> RewardOutput:
         if len(frames) < 2:
-            return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=length == 1)
+            return interpolate_progress(np.zeros(1, np.int64), np.array([0.0 if length == 1 else np.nan]), length)
         order = np.random.default_rng(len(frames)).permutation(np.arange(1, len(frames)))
         task_text = prompts.TASK_HEADER.format(instruction=instruction)
         parts: list[ContentPart] = [task_text, prompts.SHUFFLED_QUESTION, "\n"]
@@ -88,26 +88,29 @@ class ShuffledJudge:
             parts += view_parts(title, frames[int(row)], view_names)
         query = Query(parts=tuple(parts), system=prompts.SYSTEM_PROMPT, max_tokens=24 * len(frames))
         (answer,) = self.chat.ask([query])
-        found = FRAME_PROGRESS_PATTERN.findall(answer.text or "")
+        found = FRAME_PROGRESS_PATTERN.findall(parse.conclusion(answer.text or ""))
         by_number = {int(number): parse.percentage(text) for number, text in found}
-        numbered_rows = enumerate(order, start=1)
-        by_row = {int(row): value for n, row in numbered_rows if (value := by_number.get(n)) is not None}
-        if not by_row:
-            self.failures[answer.failure or UNPARSABLE_ANSWER] += length - 1
-            return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=False)
-        rows = np.array([0, *sorted(by_row)])
-        values = np.array([by_row.get(int(row), 0.0) for row in rows])
-        return interpolate_progress(frame_indices[rows], values, length, valid=True)
+        values = np.zeros(len(frames))
+        for number, row in enumerate(order, start=1):
+            value = by_number.get(number)
+            values[row] = np.nan if value is None else value
+        output = interpolate_progress(frame_indices, values, length)
+        if not output.valid.all():
+            self.failures[answer.failure or UNPARSABLE_ANSWER] += int((~output.valid).sum())
+        return output
 
 
-def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int, *, valid: bool) -> RewardOutput:
+def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int) -> RewardOutput:
     """Interpolate the progress of `length` frames linearly from the values at some frames, in ascending order.
 
-    After the last known frame its progress is repeated. `valid`: whether frames other than the first were scored.
+    After the last of these frames its progress is repeated. A value that is NaN is unknown: frames between it and its
+    neighbors are invalid, but the first frame of all.
     """
-    valid_frames = np.full(length, valid)
-    valid_frames[0] = True
+    progress = np.interp(np.arange(length), frame_indices, values)
+    valid = np.isfinite(progress)
+    valid[0] = True
     success = np.full(length, np.nan, np.float32)
     success[0] = 0
-    progress = np.interp(np.arange(length), frame_indices, values).astype(np.float32)
-    return make_plain_output(progress, valid_frames, success)
+    known = np.flatnonzero(np.isfinite(values))
+    filled = np.interp(np.arange(length), frame_indices[known], values[known]) if len(known) else np.zeros(length)
+    return make_plain_output(filled.astype(np.float32), valid, success)

@@ -30,6 +30,11 @@ from embodied_rm.models.judges import parse
         ("<progress>1</progress>", 0.01),
         ("<progress>62.5</progress>", 0.625),
         ("<progress>40%</progress> or <progress>0.4</progress>", None),
+        ("<progress>10%</progress> at first, now <progress>6", None),
+        ("<progress>40%</progress> no, <progress>about half</progress>", None),
+        ("<think><progress>10%</progress></think><progress>40%</progress>", 0.4),
+        ("<progress>10%</progress> or so\n</think>\n<progress>40%</progress>", 0.4),
+        ("<think>it is <progress>10%</progress>", None),
     ],
 )
 def test_progress_is_the_last_tagged_percentage(text: str, value: float | None) -> None:
@@ -43,14 +48,60 @@ def test_text_around_a_tagged_number_is_ignored(number: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "word"),
-    [("Yes, it is.", "yes"), ("no", "no"), ("  **No**", "no"), ("Done: yes", None), ("maybe yes", None), ("1", None)],
+    [
+        ("Yes, it is.", "yes"),
+        ("Yes the task is done", "yes"),
+        ("no", "no"),
+        ("  **No**", "no"),
+        ("Done: yes", None),
+        ("maybe yes", None),
+        ("1", None),
+        ("Yes/No", None),
+        ("Yes? No.", None),
+        ("No doubt: yes", None),
+        ("Yes, let me look at the images.\n</think>\n\nno", "no"),
+        ("<think>Yes, let me", None),
+    ],
 )
 def test_first_word_is_the_choice(text: str, word: str | None) -> None:
     assert parse.first_word(text, ("yes", "no")) == word
 
 
 @pytest.mark.parametrize(
-    ("text", "grade"), [("ANSWER: 3", "3"), ("ANSWER: 1. No: answer: **5**", "5"), ("ANSWER: 7", None), ("3", None)]
+    ("text", "letter"),
+    [
+        ("B", "B"),
+        ("**A**", "A"),
+        ("A.", "A"),
+        ("A) the first", "A"),
+        ("B is closer", "B"),
+        ("A because it holds the cube", "A"),
+        ("A\nThe cube is held.", "A"),
+        ("A robot arm holds the cube: B", None),
+        ("A moment ago the gripper was farther", None),
+        ("A close call, but B", None),
+        ("A or B", None),
+    ],
+)
+def test_the_article_is_no_answer(text: str, letter: str | None) -> None:
+    assert parse.first_word(text, ("A", "B", "C")) == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [
+        ("ANSWER: 3", "3"),
+        ("ANSWER: 1. No: answer: **5**", "5"),
+        ("ANSWER: 4/5", "4"),
+        ("ANSWER: 4 - the cube is held", "4"),
+        ("ANSWER: 7", None),
+        ("3", None),
+        ("ANSWER: 4.5", None),
+        ("ANSWER: 3 or 4", None),
+        ("ANSWER: 1 to 5", None),
+        ("ANSWER: 3-4", None),
+        ("ANSWER: 3 </think> ANSWER: 4", "4"),
+    ],
 )
 def test_grade_follows_the_last_answer_tag(text: str, grade: str | None) -> None:
     assert parse.answer(text, ("1", "2", "3", "4", "5")) == grade

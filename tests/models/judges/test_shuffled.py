@@ -41,13 +41,37 @@ def test_long_video_is_subsampled_and_interpolated() -> None:
     assert curve.progress == pytest.approx(np.arange(90) / 100, abs=0.02)
 
 
-def test_unanswered_frames_are_interpolated_or_invalid() -> None:
-    def answer_half(query: Query) -> Answer:
+def test_frames_next_to_an_unanswered_one_are_invalid_and_counted() -> None:
+    def answer_but_forty(query: Query) -> Answer:
         text = answer_brightness(query).text or ""
-        return Answer(text="\n".join(line for line in text.split("\n") if int(re.findall(r"\d+", line)[0]) % 2))
+        return Answer(text=text.replace("<progress>40%", "<progress>forty"))
 
-    (curve,) = score_episodes(ShuffledJudge(Scripted(answer_half)), [ramp(11, step=10)])
-    assert curve.progress[:9] == pytest.approx(np.arange(9) / 10, abs=0.21)
+    judge = ShuffledJudge(Scripted(answer_but_forty))
+    (curve,) = score_episodes(judge, [ramp(31, step=2)])  # every second frame is shown
+    unanswered = [19, 20, 21]  # 40 is the brightness of frame 20
+    assert np.flatnonzero(~curve.valid).tolist() == unanswered and judge.failures == {"unparsable": 3}
+    assert curve.progress == pytest.approx(np.arange(31) / 50)
+
+
+def test_an_answer_that_is_cut_off_scores_what_it_has_answered() -> None:
+    judge = ShuffledJudge(Scripted(lambda query: Answer(text="moment 1: <progress>40%</progress>\nmoment 2: <prog")))
+    (curve,) = score_episodes(judge, [ramp(16)])
+    assert curve.valid.sum() == 2 and judge.failures == {"unparsable": 14}
+
+
+@pytest.mark.parametrize(
+    "form", ["**moment {n}:** {tag}", "Moment {n} - {tag}", "<think>none</think>moment {n}\n{tag}"]
+)
+def test_markup_around_moments_is_ignored(form: str) -> None:
+    def answer_in_form(query: Query) -> Answer:
+        found = re.findall(r"moment (\d+): (.*)", answer_brightness(query).text or "")
+        return Answer(text="\n".join(form.format(n=number, tag=tag) for number, tag in found))
+
+    (curve,) = score_episodes(ShuffledJudge(Scripted(answer_in_form)), [ramp(2)])
+    assert curve.valid.all()
+
+
+def test_without_any_answer_all_frames_but_the_first_are_invalid() -> None:
     judge = ShuffledJudge(Scripted(lambda query: Answer(text="I see a robot.")))
     (curve,) = score_episodes(judge, [ramp(6)])
     assert curve.valid.tolist() == [True, *[False] * 5] and judge.failures == {"unparsable": 5}
