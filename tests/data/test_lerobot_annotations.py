@@ -62,6 +62,22 @@ def test_dense_subtasks_precede_sparse_ones(dataset: Path) -> None:
     assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
 
 
+@pytest.mark.parametrize("prefix", ["", "sparse_", "dense_"])
+def test_a_dataset_of_this_package_may_be_annotated_by_them(tmp_path: Path, prefix: str) -> None:
+    """Without a prefix they replace the columns of this package, and add times."""
+    with DatasetWriter(tmp_path / "own") as writer:
+        for number, length in enumerate(LENGTHS):
+            writer.add(replace(make_episode(number, length), subtasks=()))
+    times = {} if prefix else {"subtask_start_times": [[0.0, 0.3], [0.1]], "subtask_end_times": [[0.3, 0.7], [0.4]]}
+    edit_table(tmp_path / "own" / EPISODES, **sarm_columns(prefix), **times)
+    assert [meta.subtasks for meta in open_dataset(tmp_path / "own").meta] == READ
+
+
+def test_columns_of_a_name_and_a_success_do_not_change_how_they_are_read(dataset: Path) -> None:
+    edit_table(dataset / EPISODES, **sarm_columns("dense_"), name=["first", "second"], success=[True, False])
+    assert [meta.subtasks for meta in open_dataset(dataset).meta] == READ
+
+
 def test_they_are_read_from_version_2_1_too(tmp_path: Path) -> None:
     columns = sarm_columns("sparse_")
     records = [{key: values[number] for key, values in columns.items()} for number in range(2)]
@@ -183,6 +199,23 @@ def test_a_subtask_index_may_be_a_list_of_one_or_missing_in_frames(dataset: Path
         add_frames(dataset, "subtask_index", "int64", values)
         source = open_dataset(dataset)
         assert [meta.subtasks for meta in source.meta] == READ and source.issues == ()
+
+
+def test_a_subtask_index_may_be_a_float_that_is_missing_in_frames(dataset: Path) -> None:
+    """pandas stores it so."""
+    pq.write_table(pa.table({"subtask_index": [0, 1], "subtask": ["lift", "reach"]}), dataset / "meta/subtasks.parquet")
+    none = float("nan")
+    add_frames(dataset, "subtask_index", "float64", [1.0] * 3 + [0.0] * 5 + [none] + [1.0] * 4 + [none])
+    source = open_dataset(dataset)
+    assert [meta.subtasks for meta in source.meta] == READ and source.issues == ()
+
+
+def test_a_fraction_of_a_subtask_is_reported(dataset: Path) -> None:
+    pq.write_table(pa.table({"subtask_index": [0, 1], "subtask": ["lift", "reach"]}), dataset / "meta/subtasks.parquet")
+    add_frames(dataset, "subtask_index", "float64", [0.5] * 8 + [1.0] * 6)
+    source = open_dataset(dataset)
+    assert [len(meta.subtasks) for meta in source.meta] == [0, 1]
+    assert [issue.message for issue in source.issues] == ["subtask_index of episode_000000 is 0.5: not read"]
 
 
 def test_a_subtask_without_a_name_is_reported(dataset: Path) -> None:

@@ -29,7 +29,9 @@ def test_a_success_that_did_not_last_is_unknown(dataset: Path) -> None:
     assert [meta.success for meta in open_dataset(dataset).meta] == [None, True]
 
 
-@pytest.mark.parametrize("name", ["success", "is_success", "episode_success", "next.success", "outcome"])
+@pytest.mark.parametrize(
+    "name", ["success", "is_success", "episode_success", "next.success", "outcome", "task_success"]
+)
 @pytest.mark.parametrize(
     "values", [[True, False], [1, 0], ["success", "failure"], [" Success", "FAILED"], ["true", "no"], [[True], [False]]]
 )
@@ -81,3 +83,21 @@ def test_rewards_and_ends_say_nothing_about_success(dataset: Path, name: str) ->
 
 def test_without_such_a_column_success_is_unknown(dataset: Path) -> None:
     assert [meta.success for meta in open_dataset(dataset).meta] == [None, None]
+
+
+def test_a_column_that_states_nothing_leaves_it_to_the_next(dataset: Path) -> None:
+    add_frames(dataset, "success", "string", ["unknown"] * sum(LENGTHS))
+    add_frames(dataset, "next.success", "bool", [False] * 7 + [True] + [False] * 6)
+    source = open_dataset(dataset)
+    assert [meta.success for meta in source.meta] == [True, False] and source.issues == ()
+
+
+@pytest.mark.parametrize("name", ["observation.success", "complementary_info.is_success", "task_outcome"])
+@pytest.mark.parametrize("per_frame", [False, True])
+def test_a_success_under_another_name_is_told(dataset: Path, name: str, per_frame: bool) -> None:
+    if per_frame:
+        add_frames(dataset, name, "bool", [True] * sum(LENGTHS))
+    else:
+        edit_table(dataset / EPISODES, **{name: [True, False]})
+    (issue,) = open_dataset(dataset).issues
+    assert issue.episodes == () and issue.message.startswith(f"has {name}: not read, success, next.success, is_success")

@@ -14,14 +14,17 @@ SARM_PREFIXES = ("dense_", "sparse_", "")
 """Prefixes of the columns of SARM, the finest annotation first; without a prefix: those of older versions."""
 TIME_COLUMNS = ("subtask_start_times", "subtask_end_times")
 """Columns of SARM in seconds, read where the frames are missing."""
+OWN_COLUMNS = {fmt.NAME_KEY, fmt.SUCCESS_KEY, *fmt.SUBTASK_COLUMNS}
+"""Columns that every dataset of this package has; without a prefix, SARM's have times as well."""
 
 
 def read_episode_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtask, ...]:
     """Return the subtasks in the row of an episode. A `DataError` holds only a clause with the issue."""
     try:
-        if {fmt.NAME_KEY, fmt.SUCCESS_KEY} <= set(record):  # a dataset of this package
-            return read_subtasks(record, fmt.SUBTASK_COLUMNS)
-        return read_sarm_subtasks(record, fps)
+        if not set(record) >= OWN_COLUMNS or not set(record).isdisjoint(TIME_COLUMNS):
+            return read_sarm_subtasks(record, fps, SARM_PREFIXES)
+        # A dataset of this package, which a tool may have annotated later.
+        return read_subtasks(record, fmt.SUBTASK_COLUMNS) or read_sarm_subtasks(record, fps, SARM_PREFIXES[:-1])
     except (UserError, ValueError, TypeError) as error:
         raise DataError(f"the subtasks of episode {record['episode_index']} are invalid ({error})") from None
 
@@ -34,13 +37,13 @@ def read_subtasks(record: Mapping[str, Any], columns: Sequence[str]) -> tuple[Su
     )
 
 
-def read_sarm_subtasks(record: Mapping[str, Any], fps: float) -> tuple[Subtask, ...]:
-    """Return the subtasks of LeRobot's tools: dense ones, else sparse ones. Their last frames are included.
+def read_sarm_subtasks(record: Mapping[str, Any], fps: float, prefixes: Sequence[str]) -> tuple[Subtask, ...]:
+    """Return the subtasks of LeRobot's tools: those of the first prefix. Their last frames are included.
 
     A subtask that ends in the first frame of the next one gives this frame to the next one. Raises `ValueError` for
     columns of different length, without a value, or out of order.
     """
-    for prefix in SARM_PREFIXES:
+    for prefix in prefixes:
         names, starts, ends = (_read_list(record, f"{prefix}{key}") for key in fmt.SUBTASK_COLUMNS)
         if names and not starts and not ends:
             starts, ends = ([_to_frame(t, fps) for t in _read_list(record, f"{prefix}{key}")] for key in TIME_COLUMNS)

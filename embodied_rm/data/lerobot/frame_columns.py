@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK_STYLE, language_subtasks
 from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet, read_records
-from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, frame_success
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, frame_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
@@ -63,6 +63,8 @@ class FrameAnnotations:
         if unread := [name for name in stored if ANNOTATION_PATTERN.search(name) and name != fmt.SUBTASK_KEY]:
             expected = f"{fmt.SUBTASK_KEY} or {PERSISTENT_COLUMN} was expected"
             self._report("other columns", f"has {', '.join(unread)}: not read, {expected}")
+        if clause := describe_unread_success(stored):
+            self._report("other success", clause)
         table = read_parquet(path, columns) if columns else None
         edges = {row.index: (first := episode_rows[row.index].file_row, first + row.meta.length - 1) for row in rows}
         has_language = PERSISTENT_COLUMN in stored
@@ -103,15 +105,15 @@ class FrameAnnotations:
         return SUBGOAL_SEPARATOR.join(name for name, _ in groupby(filter(None, names))) or meta.instruction
 
     def success(self, meta: EpisodeMeta, frames: pa.Table) -> bool | None:
-        """Return the success that an episode states, else that of its frames."""
-        name = next((name for name in SUCCESS_COLUMNS if name in frames.column_names), None)
-        if meta.success is not None or name is None:
-            return meta.success
-        try:
-            return frame_success(frames[name])
-        except ValueError as error:
-            self._report(name, f"{name} of {meta.name} is {error}: not read")
-            return None
+        """Return the success that an episode states, else that of its frames, of the first column that states one."""
+        success = meta.success
+        for name in SUCCESS_COLUMNS:
+            if success is None and name in frames.column_names:
+                try:
+                    success = frame_success(frames[name])
+                except ValueError as error:
+                    self._report(name, f"{name} of {meta.name} is {error}: not read")
+        return success
 
     def subtasks(self, meta: EpisodeMeta, frames: pa.Table) -> tuple[Subtask, ...]:
         """Return the subtasks that an episode states, else those of its frames."""
@@ -121,7 +123,12 @@ class FrameAnnotations:
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             self._report(fmt.SUBTASK_KEY, f"{fmt.SUBTASK_KEY} holds {column.type}, numbers were expected: not read")
             return ()
-        runs = equal_runs(pc.fill_null(column, -1).to_numpy())
+        numbers = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy()
+        indices = np.where(np.isfinite(numbers), numbers, -1)
+        if (fractions := indices[indices != indices.round()]).size:
+            self._report(fmt.SUBTASK_KEY, f"{fmt.SUBTASK_KEY} of {meta.name} is {fractions[0]:g}: not read")
+            return ()
+        runs = equal_runs(indices.astype(np.int64))
         unnamed = [index for index, _, _ in runs if index >= 0 and index not in self.subtask_names]
         if unnamed and not self.subtask_names:
             lists = f"meta/{' or meta/'.join(SUBTASK_LISTS)}"

@@ -1,14 +1,30 @@
 """Success in LeRobot datasets: columns per episode and per frame, of LeRobot and of annotation tools of others."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.parquet import flatten_singletons, unwrap_singleton
 
-SUCCESS_COLUMNS = ("success", "next.success", "is_success", "episode_success", "is_episode_successful", "outcome")
+SUCCESS_COLUMNS = (
+    "success",
+    "next.success",
+    "is_success",
+    "next.is_success",
+    "is_successful",
+    "task_success",
+    "episode_success",
+    "is_episode_successful",
+    "outcome",
+    "episode_outcome",
+)
 """Names in the order in which they are looked for; the first one is also that of this package, per episode."""
+SUCCESS_PATTERN = re.compile(r"success|succeeded|outcome", re.IGNORECASE)
+IGNORED_PREFIXES = ("stats/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
+"""Prefixes of columns that state no success, whatever their names: statistics, and texts and images that are read."""
 SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1"))
 FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0"))
 UNKNOWN_WORDS = frozenset(("", "unknown", "unlabeled", "none", "null", "nan", "n/a"))
@@ -41,8 +57,24 @@ def episode_success(record: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def find_unread_success(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a clause per column of success whose values in the rows of episodes are not understood."""
+def seems_success(name: str) -> bool:
+    """Return whether a column seems to state a success under a name that is not read."""
+    is_read = name in SUCCESS_COLUMNS or name.startswith(IGNORED_PREFIXES)
+    return not is_read and SUCCESS_PATTERN.search(name) is not None
+
+
+def describe_unread_success(columns: Iterable[str]) -> str:
+    """Return a clause on the columns that seem to state a success; "" if there are none."""
+    names = sorted(filter(seems_success, columns))
+    return (
+        f"has {', '.join(names)}: not read, {', '.join(SUCCESS_COLUMNS[:3])} or another was expected" if names else ""
+    )
+
+
+def find_unread_success(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a clause per column of success in the rows of episodes whose name or values are not understood."""
+    if clause := describe_unread_success(set().union(*records)):
+        yield clause
     unread: set[str] = set()
     for record in records:
         for name in SUCCESS_COLUMNS:

@@ -19,7 +19,7 @@ from embodied_rm.data.lerobot.episode_index import (
 )
 from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
 from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_records
-from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success, seems_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
@@ -94,7 +94,8 @@ def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[tuple[dict[
 def is_needed(name: str) -> bool:
     """Return whether a column of `meta/episodes` is read where it is stored, beside the required ones."""
     is_subtask = "subtask" in name and not name.startswith("stats/")
-    return is_subtask or name in (fmt.NAME_KEY, *SUCCESS_COLUMNS) or name.startswith(fmt.METADATA_PREFIX)
+    is_success = name in SUCCESS_COLUMNS or seems_success(name)
+    return is_subtask or is_success or name == fmt.NAME_KEY or name.startswith(fmt.METADATA_PREFIX)
 
 
 def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
