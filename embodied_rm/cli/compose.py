@@ -44,7 +44,7 @@ def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
 def name_data_path(command: str, words: Sequence[str]) -> list[str]:
     """Write a path that comes first as data=path: `score trial.mp4` is `score data=trial.mp4`."""
     if words and "=" not in words[0] and Path(words[0]).exists() and "data" in compose_untyped(command).keys():  # noqa: SIM118  `in` leaves out ???
-        return [f"data={words[0]}", *words[1:]]
+        return [f"data={quote_text(words[0])}", *words[1:]]
     return list(words)
 
 
@@ -52,7 +52,7 @@ def _parse_override(word: str, multirun: bool) -> Override:
     key, _, value = word.partition("=")
     parser = OverridesParser.create()
     # Values that Hydra's grammar cannot parse are text, e.g. the instruction "lift it, don't drop it".
-    as_text = f"{key}={QuotedString(text=value, quote=Quote.double).with_quotes()}"
+    as_text = f"{key}={quote_text(value)}"
     try:
         override = parser.parse_override(word)
         is_unrequested_sweep = override.is_sweep_override() and not multirun
@@ -63,6 +63,11 @@ def _parse_override(word: str, multirun: bool) -> Override:
         return parser.parse_override(as_text)
     except HydraException as error:
         raise UserError(f"cannot read {word!r}: {config_errors.first_line(error)}") from None
+
+
+def quote_text(text: str) -> str:
+    """Return a text as Hydra reads it, whatever it contains."""
+    return str(QuotedString(text=text, quote=Quote.double).with_quotes())
 
 
 def expand_sweep(overrides: Sequence[Override]) -> list[list[str]]:
@@ -78,14 +83,17 @@ def expand_sweep(overrides: Sequence[Override]) -> list[list[str]]:
 
 def split_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Override]]:
     """Separate `out` and `resume` from the other overrides."""
-    run_values = {o.key_or_group: o.value() for o in overrides if o.key_or_group in RUN_KEYS}
+    given = {o.key_or_group: o for o in overrides if o.key_or_group in RUN_KEYS}
     rest = [o for o in overrides if o.key_or_group not in RUN_KEYS]
+    run_values = {key: override.value() for key, override in given.items()}
     out, resume = run_values.get("out"), run_values.get("resume", False)
     if not isinstance(resume, bool):
         raise UserError(f"resume must be true or false, got {resume!r}")
     if out is not None and (not isinstance(out, str | int | float) or out == ""):
         raise UserError(f"out must be a folder, got {out!r}")
-    return RunOptions(out=None if out is None else Path(str(out)), resume=resume), rest
+    if isinstance(out, bool | int | float):  # the folder 2024_05_02
+        out = str(given["out"].input_line).partition("=")[2]
+    return RunOptions(out=None if out is None else Path(out), resume=resume), rest
 
 
 def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
@@ -102,7 +110,8 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
         if override.key_or_group not in groups:
             config_errors.check_key(command, override, known)
     parser = OverridesParser.create()
-    return [parser.parse_override(_force_add(_qualify_group(override, groups), known)) for override in overrides]
+    lines = [_keep_text(_qualify_group(override, groups), override, known) for override in overrides]
+    return [parser.parse_override(_force_add(line, known)) for line in lines]
 
 
 def check_values(command: str, overrides: Sequence[Override]) -> None:
@@ -115,6 +124,15 @@ def check_values(command: str, overrides: Sequence[Override]) -> None:
 def _compose_groups(command: str, overrides: Sequence[Override], groups: Mapping[str, str]) -> DictConfig:
     """Compose the config with the chosen groups and without the other overrides, untyped."""
     return compose_untyped(command, [_qualify_group(o, groups) for o in overrides if o.key_or_group in groups])
+
+
+def _keep_text(line: str, override: Override, known: DictConfig) -> str:
+    """Quote a value that reads as another number, such as the folder 2024_05_02, of a key that holds no number."""
+    key, _, text = line.partition("=")
+    value = None if override.is_sweep_override() else override.value()
+    if not isinstance(value, bool | int | float) or str(value) == text:
+        return line
+    return line if isinstance(OmegaConf.select(known, key), bool | int | float) else f"{key}={quote_text(text)}"
 
 
 def _force_add(line: str, known: DictConfig) -> str:

@@ -163,6 +163,23 @@ def test_any_sentence_is_a_valid_text(text: str) -> None:
     assert compose_sample(f"task={text}").task == text
 
 
+@pytest.mark.parametrize("name", ["2024_05_02", "1.10", "1e3", "007", "true"])
+def test_a_folder_may_be_named_like_another_number(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    for words in ([f"data={name}", f"out={name}"], [name, f"out={name}"]):
+        overrides = compose.parse_overrides(compose.name_data_path("inspect", words), multirun=False)
+        options, rest = compose.split_run_options(overrides)
+        (data,) = compose.check_keys("inspect", rest)
+        assert options.out == Path(name) and data.value() == name
+        compose.check_values("inspect", [data])
+
+
+def test_numbers_may_be_written_in_any_form() -> None:
+    overrides = compose.parse_overrides(["data=x", "learning_rate=1e-3", "steps=1_000"], multirun=False)
+    assert [override.value() for override in compose.check_keys("train", overrides)] == ["x", 0.001, 1000]
+
+
 def test_a_missing_required_key_is_named() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Needy:
