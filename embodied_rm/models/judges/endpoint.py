@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +23,11 @@ INITIAL_BACKOFF_S = 0.5  # wait before the second attempt; it doubles with every
 MAX_BACKOFF_S = 30.0
 OVERLOADED_STATUSES = (429, 503)
 TIMEOUT_STATUS = 408
-REJECTED_STATUSES = (400, 413, 422)
+REJECTED_STATUSES = (400, 409, 413, 422, 424, 451)
 """Statuses of one request that is too large, moderated or otherwise not accepted; others may be answered."""
+FORBIDDEN_STATUS = 403
+"""Status of one moderated request if others were answered, or its text says so; else of a key without a right."""
+MODERATION_PATTERN = re.compile("moderat|flagged|policy|safety", re.IGNORECASE)
 MAX_FIRST_REJECTIONS = 8
 """Rejected requests, without any answer, after which the endpoint is considered to answer none."""
 FINAL_FAILURES = ("unlisted", "rejected")
@@ -133,8 +137,10 @@ class EndpointChat:
             return Answer(failure="timeout"), None
         if status >= 500:
             return Answer(failure="server error"), None
-        self._num_rejections += status in REJECTED_STATUSES
-        if status in REJECTED_STATUSES and (self._num_answers or self._num_rejections < MAX_FIRST_REJECTIONS):
+        is_moderated = status == FORBIDDEN_STATUS and (self._num_answers or MODERATION_PATTERN.search(response.text))
+        is_rejected = status in REJECTED_STATUSES or is_moderated
+        self._num_rejections += bool(is_rejected)
+        if is_rejected and (self._num_answers or self._num_rejections < MAX_FIRST_REJECTIONS):
             return Answer(failure="rejected"), None
         raise UserError(f"{self.config.url} rejected the request ({status}): {response.text[:300]}")
 

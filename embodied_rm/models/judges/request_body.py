@@ -14,8 +14,13 @@ from embodied_rm.models.judges.chat import ContentPart, Query
 MAX_TOP_LOGPROBS = 20  # number of log-probabilities requested: the maximum that servers return
 RENAMED_PARAMETERS = {"max_tokens": "max_completion_tokens", "temperature": ""}
 """Parameter that reasoning models reject -> its new name; empty: it is left out."""
-UNSUPPORTED_PATTERN = re.compile("unsupported|not supported|not support|unknown|unrecognized|instead", re.IGNORECASE)
-MAX_LOGPROBS_PATTERN = re.compile(r"top_logprobs\D*(\d+)\D*$|top_logprobs.*?(?:<=|at most|equal to|maximum of)\s*(\d+)")
+UNSUPPORTED_PATTERN = re.compile(
+    "unsupported|not supported|not support|unknown|unrecognized|instead|deprecated|invalid|only|allowed", re.IGNORECASE
+)
+MAX_LOGPROBS_PATTERN = re.compile(
+    r"top_logprobs\D*(\d+)\D*$|top_logprobs.*?(?:<=|at most|equal to|maximum of|between \d+ and)\s*(\d+)"
+    r"|logprobs of \d+.*?max\D*(\d+)"  # vLLM
+)
 
 
 class RequestParameters:
@@ -44,7 +49,7 @@ class RequestParameters:
         """
         with self._lock:
             if "top_logprobs" in sent and (match := MAX_LOGPROBS_PATTERN.search(message)) is not None:
-                self._max_top_logprobs = min(self._max_top_logprobs, int(match[1] or match[2]))
+                self._max_top_logprobs = min(self._max_top_logprobs, int(match[match.lastindex or 1]))
                 return 0 < self._max_top_logprobs < sent["top_logprobs"]
             named = [name for name in RENAMED_PARAMETERS if name in sent and re.search(rf"\b{name}\b", message)]
             if not named or UNSUPPORTED_PATTERN.search(message) is None:

@@ -39,11 +39,19 @@ def error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-def test_rejected_parameters_are_learned_from_the_first_rejections() -> None:
+@pytest.mark.parametrize(
+    "temperature",
+    [
+        TEMPERATURE,
+        "`temperature` is deprecated for this model.",
+        "invalid temperature: only 1 is allowed for this model",
+    ],
+)
+def test_rejected_parameters_are_learned_from_the_first_rejections(temperature: str) -> None:
     def reply(body: dict[str, Any]) -> tuple[int, Any]:
         if "max_tokens" in body:
             return 400, error(MAX_TOKENS)
-        return (400, error(TEMPERATURE)) if "temperature" in body else (200, FINE)
+        return (400, error(temperature)) if "temperature" in body else (200, FINE)
 
     answers, bodies = ask(reply, [Query(parts=("How far?",), max_tokens=32)] * 3, reasoning_tokens=1000)
     assert all(answer.text == "<progress>40%</progress>" for answer in answers)
@@ -51,10 +59,18 @@ def test_rejected_parameters_are_learned_from_the_first_rejections() -> None:
     assert bodies[-1]["max_completion_tokens"] == 1032 and not {"temperature", "max_tokens"} & bodies[-1].keys()
 
 
-def test_a_smaller_number_of_log_probabilities_is_learned() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        TOP_LOGPROBS,
+        "top_logprobs must be between 0 and 5",
+        "Requested sample logprobs of 20, which is greater than max allowed: 5",
+    ],
+)
+def test_a_smaller_number_of_log_probabilities_is_learned(message: str) -> None:
     def reply(body: dict[str, Any]) -> tuple[int, Any]:
         if body["top_logprobs"] > 5:
-            return 400, error(TOP_LOGPROBS)
+            return 400, error(message)
         top = [{"token": "Yes", "logprob": math.log(0.5)}, {"token": " no", "logprob": math.log(0.25)}]
         return 200, {"choices": [{"message": {"content": "Yes"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
 
@@ -81,7 +97,7 @@ def test_spellings_of_a_choice_are_folded_as_in_written_answers(
     assert {name: math.exp(value) for name, value in answer.logprobs.items()} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [400, 403, 409, 413, 422, 424, 451])
 def test_one_rejected_request_is_unscored_and_not_repeated(status: int) -> None:
     def reply(body: dict[str, Any]) -> tuple[int, Any]:
         too_large = "long" in body["messages"][0]["content"][0]["text"]
@@ -89,6 +105,15 @@ def test_one_rejected_request_is_unscored_and_not_repeated(status: int) -> None:
 
     answers, bodies = ask(reply, [Query(parts=(text,)) for text in ("short", "long", "short")])
     assert [answer.failure for answer in answers] == [None, "rejected", None] and len(bodies) == 3
+
+
+def test_a_moderated_first_request_does_not_end_the_run() -> None:
+    def reply(body: dict[str, Any]) -> tuple[int, Any]:
+        is_flagged = "knife" in body["messages"][0]["content"][0]["text"]
+        return (403, error("requires moderation: your input was flagged")) if is_flagged else (200, FINE)
+
+    answers, _ = ask(reply, [Query(parts=(text,)) for text in ("knife", "cube")])
+    assert [answer.failure for answer in answers] == ["rejected", None]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,11 @@ def drop_lora_a(folder: Path) -> None:
     ("change", "message"),
     [
         (rewrite("use_dora", True), "only plain LoRA is supported"),
+        (rewrite("use_qalora", True), "only plain LoRA is supported"),
+        (rewrite("init_lora_weights", "pissa"), "only plain LoRA is supported, this is LORA with {'init_lora_weights'"),
+        (rewrite("init_lora_weights", "olora"), "only plain LoRA is supported"),
+        (rewrite("target_parameters", ["mlp.experts"]), "only plain LoRA is supported"),
+        (rewrite("alora_invocation_tokens", [1]), "only plain LoRA is supported"),
         (rewrite("peft_type", "IA3"), "this is IA3"),
         (rewrite("r", 0), "r and lora_alpha must be numbers"),
         (zero_lora_b, "every lora_B is zero"),
