@@ -89,7 +89,8 @@ def to_views(frames: Frames, accepts_tensors: bool) -> Views:
 
     Raises `UserError` where the views differ in size, or hold no images.
     """
-    images: list[Any] = [view if accepts_tensors and is_tensor(view) else to_numpy(view) for view in frames.values()]
+    keeps_tensors = accepts_tensors and all(map(is_tensor, frames.values()))
+    images: list[Any] = [view if keeps_tensors else to_numpy(view) for view in frames.values()]
     shapes = {name: tuple(view.shape) for name, view in zip(frames, images, strict=True)}
     if len(set(shapes.values())) != 1:
         raise UserError(f"the views of a step must have one shape [N, H, W, 3], got {shapes}")

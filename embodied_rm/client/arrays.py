@@ -34,7 +34,12 @@ def rows_of(value: Any, num_rows: int, name: str) -> Array:
 def row_mask(rows: Any, num_rows: int) -> Array:
     """Return which rows are named, bool [N], by indices, a slice or a mask; None: all."""
     mask = np.zeros(num_rows, bool)
-    mask[slice(None) if rows is None else rows if isinstance(rows, slice) else to_numpy(rows)] = True
+    if rows is None or isinstance(rows, slice):
+        mask[slice(None) if rows is None else rows] = True
+        return mask
+    indices = to_numpy(sorted(rows) if isinstance(rows, (set, frozenset)) else rows)
+    if indices.size:  # an empty list or tensor has numbers of any type
+        mask[indices] = True
     return mask
 
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from .arrays import is_tensor, stack_rows, to_numpy
-from .autoreset import FINAL_OBSERVATION_KEYS, final_observation_key
+from .autoreset import FINAL_OBSERVATION_KEYS, final_observation_key, read_num_envs
 from .episode_reward import BoolArray, RowIndices
 from .wire import Frames
 
@@ -73,6 +73,12 @@ class ObservationFrames:
             )
         final_observations = infos[key]
         if isinstance(final_observations, Mapping) or not is_row_per_object(final_observations):
+            for view, entry_key in self.views.items():
+                if (num_rows := len(find_entry(final_observations, entry_key))) != read_num_envs(env):
+                    raise ValueError(
+                        f"{key} of the infos has {num_rows} rows for the view {view}, and there are "
+                        f"{read_num_envs(env)} environments: pass get_final_frames=..."
+                    )
             return self(env, final_observations, rows)
         # Gymnasium's own vectors: an array of objects, one observation per row that ended, None elsewhere.
         observations = [final_observations[row] for row in rows.tolist()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
 from typing import Any, Optional, Union
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from .arrays import is_tensor, row_mask, to_numpy
+from .arrays import is_tensor, row_mask, rows_of, to_numpy
 from .autoreset import check_no_single_autoreset, check_single_step
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
@@ -19,6 +20,7 @@ from .vector_reward import StepResult, VectorReward, check_model_ends, step_info
 from .wire import Frames
 
 SINGLE_ROW = np.zeros(1, np.int64)
+NAMED_KINDS = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 ROW_ARGUMENTS = ("env_ids", "env_idx")
 """Names under which the reset of a torch environment takes rows: of Isaac Lab and mjlab, and of ManiSkill."""
 
@@ -109,7 +111,8 @@ class TorchLearnedReward:
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """Reset all rows, or those of the argument `env_ids`, of `options["env_idx"]` or `options["reset_mask"]`."""
-        mask = read_reset_mask(self._reward.num_envs, {**(kwargs.get("options") or {}), **kwargs})
+        named = bind_arguments(self.env.reset, args, kwargs)
+        mask = read_reset_mask(self._reward.num_envs, {**(named.get("options") or {}), **named})
         observation, infos = self.env.reset(*args, **kwargs)
         self._reward.reset(mask, observation)
         return observation, infos
@@ -186,8 +189,20 @@ def read_reset_mask(num_envs: int, options: Mapping[str, Any]) -> Any:
         if options.get(name) is not None:
             mask = row_mask(options[name], num_envs)
     if options.get("reset_mask") is not None:
-        mask &= to_numpy(options["reset_mask"]).astype(bool)
+        mask &= rows_of(options["reset_mask"], num_envs, "reset_mask").astype(bool)
     return mask
+
+
+def bind_arguments(reset: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name -> value of the arguments of a reset.
+
+    Raises:
+        ValueError: A positional argument after the seed has no name.
+    """
+    parameters = [parameter for parameter in signature(reset).parameters.values() if parameter.kind in NAMED_KINDS]
+    if len(args) > max(len(parameters), 1):
+        raise ValueError(f"pass the arguments of reset by name: {len(args)} were passed by position")
+    return {**{parameter.name: value for parameter, value in zip(parameters, args)}, **kwargs}
 
 
 def add_batch_axis(observation: Any) -> Any:

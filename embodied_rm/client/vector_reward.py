@@ -82,6 +82,8 @@ class VectorReward:
     def step(self, result: StepResult) -> StepResult:
         """Return the result of a step of the environment with the learned reward."""
         observation, reward, terminated, truncated, infos = result
+        if not isinstance(infos, Mapping):
+            raise ValueError(f"the infos of a step must be one dictionary of columns, got {type(infos).__name__}")
         ends = [
             rows_of(flags, self.num_envs, "terminated and truncated").astype(bool) for flags in (terminated, truncated)
         ]

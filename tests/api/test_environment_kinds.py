@@ -316,6 +316,72 @@ def test_rewards_of_any_type_and_shape_become_numbers(
     assert infos["valid_transition"].dtype == torch.bool and infos["next_potential"].shape == (ROWS,)
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((None, torch.tensor([1])), {}),
+        ((), {"env_ids": {1}}),
+        ((), {"options": {"reset_mask": torch.tensor([[False], [True]])}}),
+    ],
+)
+def test_rows_of_a_reset_are_read_in_every_form(
+    model: erm.ProgressRewardModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    env = wrap(TorchEnvs(), model, autoreset_mode="SAME_STEP")
+    env.reset()
+    env.step(torch.zeros(ROWS))
+    env.reset(*args, **kwargs)
+    # The first row goes on with the potential that it had; the second one begins with 0.
+    infos = env.step(torch.zeros(ROWS))[4]
+    assert infos["potential"][0] > 0 and infos["potential"][1] == 0
+
+
+@pytest.mark.parametrize("rows", [[], torch.tensor([]), set()])
+def test_a_reset_of_no_rows_changes_none(model: erm.ProgressRewardModel, rows: Any) -> None:
+    env = wrap(TorchEnvs(), model, autoreset_mode="SAME_STEP")
+    env.reset()
+    env.step(torch.zeros(ROWS))
+    env.reset(env_ids=rows)
+    assert (env.step(torch.zeros(ROWS))[4]["potential"] > 0).all()
+
+
+def test_arguments_of_a_reset_without_names_are_refused(model: erm.ProgressRewardModel) -> None:
+    class AnyArguments(TorchEnvs):
+        def reset(self, *args: Any, **kwargs: Any) -> tuple[Any, dict]:
+            return super().reset(*args, **kwargs)
+
+    env = wrap(AnyArguments(), model, autoreset_mode="SAME_STEP")
+    env.reset(3)
+    with pytest.raises(ValueError, match="pass the arguments of reset by name: 2 were passed by position"):
+        env.reset(3, torch.tensor([1]))
+
+
+def test_infos_per_row_are_refused(model: erm.ProgressRewardModel) -> None:
+    class InfoPerRow(TorchEnvs):
+        def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
+            return (*super().step(actions)[:4], [{}] * ROWS)
+
+    env = wrap(InfoPerRow(), model, autoreset_mode="SAME_STEP")
+    env.reset()
+    with pytest.raises(ValueError, match="infos of a step must be one dictionary of columns, got list"):
+        env.step(torch.zeros(ROWS))
+
+
+def test_final_observations_of_the_ended_rows_alone_are_refused(model: erm.ProgressRewardModel) -> None:
+    class EndedRowsAlone(TorchEnvs):
+        def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
+            *results, infos = super().step(actions)
+            if "final_obs" in infos:
+                infos["final_obs"]["pixels"]["top"] = infos["final_obs"]["pixels"]["top"][:1]
+            return (*results, infos)
+
+    env = wrap(EndedRowsAlone(), model, autoreset_mode="SAME_STEP")
+    env.reset()
+    with pytest.raises(ValueError, match="final_obs of the infos has 1 rows for the view front, and there are 2"):
+        for _ in range(LENGTH):
+            env.step(torch.zeros(ROWS))
+
+
 def test_results_of_another_form_are_refused(model: erm.ProgressRewardModel) -> None:
     class FourValues(TorchEnvs):
         def step(self, actions: torch.Tensor) -> tuple[Any, ...]:
