@@ -40,6 +40,8 @@ LEGACY_MAGIC, LEGACY_VERSION = 0x1950A86A20F9469CFC6C, 1001
 MAX_PICKLE_BYTES = 64 * 2**20  # maximum size of the pickle, which holds names and shapes but no weights
 MAX_OPCODES = 1_000_000  # of one pickle: a weight takes about twenty, and each creates at most one object
 MAX_INTEGER = 2**127
+MAX_KEY_INTEGER = 2**61 - 2  # of an integer that is a key: larger ones can share a hash
+MAX_DIMENSIONS = 64  # as in torch
 KEY_TYPES = (str, int, float, type(None))  # of the keys of dictionaries
 MAX_KEYS, MAX_TEXT_LENGTH = 8, 200  # of the content that an error message quotes
 
@@ -254,6 +256,8 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
         return {}
     if function == ("torch._utils", "_rebuild_tensor_v2"):
         storage, offset, size, stride = arguments[:4]
+        if len(size) > MAX_DIMENSIONS or any(type(length) is not int for length in size):
+            raise ValueError(f"a tensor of {len(size)} dimensions, or of lengths that are no integers")
         if math.prod(size) > len(storage):
             raise ValueError(f"a tensor of more than {len(storage)} numbers")
         return torch.as_strided(storage, size, stride, offset)
@@ -263,9 +267,11 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _check_key(key: Any) -> Any:
-    """Return the key of an entry; `ValueError` for a container, whose hash may take forever."""
+    """Return the key of an entry; `ValueError` for a container, whose hash may take forever, or a large integer."""
     if not isinstance(key, KEY_TYPES):
         raise ValueError(f"a key of type {type(key).__name__}")
+    if isinstance(key, int) and abs(key) > MAX_KEY_INTEGER:
+        raise ValueError("a key of more than 61 bits")
     return key
 
 

@@ -72,6 +72,31 @@ def test_content_is_neither_printed_nor_hashed(tmp_path: Path, pickled: bytes, r
     assert reason in refused(archive(tmp_path / "a.pth", pickled))
 
 
+def rebuild(size: bytes) -> bytes:
+    """A tensor of a storage of two numbers, with a given size."""
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage(text("0")) + b"K\x00" + size + b")tR."
+
+
+LARGE = b"\x8a\x10" + (2**126).to_bytes(16, "little")
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        (b"(" + LARGE + b"q\x00" + b"h\x00" * 60_000 + b"t", "a tensor of 60001 dimensions"),
+        (b"(K\x00]" + LARGE + b"t", "lengths that are no integers"),
+    ],
+)
+def test_lengths_of_a_tensor_are_checked_before_they_are_multiplied(tmp_path: Path, size: bytes, reason: str) -> None:
+    assert reason in refused(archive(tmp_path / "a.pth", rebuild(size), {"0": bytes(8)}))
+
+
+def test_keys_of_one_hash_are_refused(tmp_path: Path) -> None:
+    """Multiples of 2^61 - 1 have the hash 0: a dictionary of n of them takes n^2 steps."""
+    keys = b"".join(b"\x8a\x10" + (n * (2**61 - 1)).to_bytes(16, "little") + b"N" for n in range(50_000))
+    assert "a key of more than 61 bits" in refused(archive(tmp_path / "a.pth", b"}(" + keys + b"u."))
+
+
 def test_legacy_magic_number_is_not_printed(tmp_path: Path) -> None:
     (tmp_path / "a.pth").write_bytes(b"\x80\x02" + nested(b"l") + b".")
     assert "magic number list" in refused(tmp_path / "a.pth")
