@@ -20,12 +20,16 @@ from embodied_rm.models.heads import HeadOutputs
 from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.onnx_export import GRAPH_OUTPUTS
 from embodied_rm.models.onnx_graph_check import check_graph
+from embodied_rm.models.onnx_runs import THREAD_PREFIX, map_in_threads, run_session
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 MAX_ROWS_PER_CALL = 64
 """Largest batch of one call: smaller batches add call overhead, larger ones exceed the CPU caches."""
 EXTERNAL_DATA_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 """Option of ONNX Runtime: the folder of weights that a graph does not hold. Without it, the working directory."""
+CONSTANT_FOLDING = "ConstantFolding"
+"""Optimization of ONNX Runtime that computes constants while it loads a graph, which nothing can end. Exports have none
+left to compute."""
 SHARED_MEMORY_KEY = "session.use_env_allocators"  # option of ONNX Runtime: graphs share the memory of `limit_memory`
 MIN_GRAPH_BYTES, MAX_GRAPH_SHARE = 2 << 30, 0.5
 """Memory that the arrays of all graphs of a process may always take, and the share of the free memory that they may
@@ -51,7 +55,7 @@ class OnnxNet(ProgressNet):
         nn.Module.__init__(self)
         self.config = config
         self._graphs = {name: load_graph(content, name, GRAPH_OUTPUTS[name]) for name, content in graphs.items()}
-        self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
+        self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix=THREAD_PREFIX)
         heads = OnnxHeads(self._graphs["heads"], self._graphs["success"], self._map_chunks, config.max_subtasks)
         self.heads = heads  # type: ignore[assignment]
         self.eval()
@@ -88,7 +92,7 @@ class OnnxNet(ProgressNet):
         """Apply `fn` to chunks of the rows, in parallel."""
         chunk_size = max(1, min(MAX_ROWS_PER_CALL, -(-num_rows // torch.get_num_threads())))
         starts = range(0, max(num_rows, 1), chunk_size)
-        return list(self._executor.map(fn, (slice(i, min(i + chunk_size, num_rows)) for i in starts)))
+        return map_in_threads(self._executor, fn, (slice(i, min(i + chunk_size, num_rows)) for i in starts))
 
 
 class OnnxHeads:
@@ -134,7 +138,9 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
     options.add_session_config_entry(EXTERNAL_DATA_FOLDER_KEY, os.devnull)  # no digest covers files that a graph names
     options.add_session_config_entry(SHARED_MEMORY_KEY, "1")
     with graph_errors(f"{name}.onnx: rejected by ONNX Runtime"):
-        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"], disabled_optimizers=[CONSTANT_FOLDING]
+        )
     input_names = [entry.name for entry in session.get_inputs()]
     actual, expected = (
         [(entry.name, entry.type) for entry in session.get_outputs()],
@@ -149,7 +155,7 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
             feeds = {
                 name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(input_names, inputs, strict=True)
             }
-            return tuple(map(torch.from_numpy, session.run(None, feeds)))
+            return tuple(map(torch.from_numpy, run_session(session, feeds)))
 
     return run
 

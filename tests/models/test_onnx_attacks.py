@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper
 
 from embodied_rm.checkpoint_io import load_files, save_files
 from embodied_rm.errors import CheckpointError
+from embodied_rm.models import onnx_runs
 from embodied_rm.models.checkpoint import ONNX_ARCHITECTURE, export_progress_net, load_progress_net
 from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.onnx_export import GRAPH_OUTPUTS
+from embodied_rm.models.onnx_net import load_graph
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.self_test import run_self_test
 
@@ -208,3 +215,37 @@ def test_graph_that_fails_when_it_runs_is_named(
     with pytest.raises(CheckpointError, match=rf"^{name}\.onnx: {reason}") as error_info:
         run_self_test(net, net.input_spec)
     assert "\n" not in str(error_info.value)
+
+
+def endless(num_products: int = 300, size: int = 1500) -> bytes:
+    """A graph that multiplies a constant matrix again and again, in a few kilobytes."""
+    fill = helper.make_tensor("fill", FLOAT, [1], [1e-4])
+    nodes = [helper.make_node("ConstantOfShape", ["shape"], ["m0"], value=fill)]
+    nodes += [helper.make_node("MatMul", [f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(num_products)]
+    nodes.append(helper.make_node("ReduceSum", [f"m{num_products}"], ["logit"]))
+    shape = helper.make_tensor("shape", onnx.TensorProto.INT64, [2], [size, size])
+    return success(*nodes, weights=[shape])
+
+
+def test_a_graph_that_computes_for_hours_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_runs, "MAX_RUN_S", 0.5)
+    run = load_graph(endless(), "success", ["logit"])  # loading computes nothing
+    with pytest.raises(CheckpointError, match=r"a graph ran longer than 0\.5 s and was ended"):
+        run(torch.ones(2, WIDTH), torch.ones(2, WIDTH))
+    assert wait_until(lambda: not onnx_runs._active_options)
+
+
+def test_ctrl_c_ends_a_graph() -> None:
+    run = load_graph(endless(), "success", ["logit"])
+    Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(torch.ones(2, WIDTH), torch.ones(2, WIDTH))
+    assert wait_until(lambda: not onnx_runs._active_options)
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Wait for a condition, which one more product may delay; return whether it came true."""
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
