@@ -170,10 +170,18 @@ class ConsoleReporter:
             self._print_line(f"{description}: {eta.num_done} in {format_duration(seconds)}")
 
 
+class PipeConsole(Console):
+    """A console that raises `BrokenPipeError` when its reader has exited; rich would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error."""
+        raise BrokenPipeError
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console for stdout or stderr; without a terminal it writes no control codes and does not wrap."""
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
+    console = PipeConsole(stderr=stderr, highlight=False)
+    return console if console.is_terminal else PipeConsole(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
 
 
 def print_text(console: Console, text: str) -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
 from importlib.metadata import version
@@ -21,7 +22,6 @@ from embodied_rm.cli.commands import COMMAND_MODULES
 from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console, print_text
 from embodied_rm.cli.os_errors import RefusalError, describe_refusal
 from embodied_rm.cli.terminal_text import escape_controls
-from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
 from embodied_rm.config_files import command_display_name, command_names, join_command_words, plugin_commands
@@ -29,6 +29,7 @@ from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
 from embodied_rm.interrupts import Terminated, raise_when_terminated
 from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
 from embodied_rm.run_lock import lock_folder
+from embodied_rm.serve.thread_affinity import bind_threads_to_cores
 
 RESUME_HINT = "; to resume, repeat the command line with resume=true"
 NO_RESUME_HINT = "; it cannot be continued: with resume=true, it begins anew"
@@ -63,10 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RefusalError as error:
         _print_error(f"error: {error}")
         return 5
-    except BrokenPipeError:
-        # The reader of the pipe has exited (`| head`), so no message can be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the pipe has exited (`| head`)
+        discard_output()
         return 141
+    except OSError as error:
+        if (sentence := describe_refusal(error, None)) is None:
+            raise
+        if error.filename is None:  # it refused what is printed
+            discard_output()
+        _print_error(f"error: {sentence}")
+        return 5
     except CheckFailedError as error:
         _print_error(str(error))
         return 3
@@ -96,7 +103,7 @@ def dispatch(words: Sequence[str]) -> int:
         case [group, *_] if commands := commands_in_group(group):
             raise UserError(f"embodied-rm {group} is a group of commands: {', '.join(commands)}")
         case ["--version" | "-V" | "version", *_]:
-            print(version("embodied-rm"))
+            print(version("embodied-rm"), flush=True)
         case ["-sc" | "--shell-completion", *rest]:
             from embodied_rm.cli.completion import complete
 
@@ -181,8 +188,8 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
     try:
         with lock_folder(folder):
             return _write_run(name, command, config, folder, resume, reporter)
-    except (ValueError, KeyboardInterrupt) as error:
-        if is_new and (isinstance(error, KeyboardInterrupt) or is_user_error(error)):
+    except (ValueError, KeyboardInterrupt, BrokenPipeError) as error:
+        if is_new and not (isinstance(error, ValueError) and not is_user_error(error)):
             remove_empty_run(RunFolder(folder))
         raise
 
@@ -221,5 +228,11 @@ def is_user_error(error: ValueError) -> bool:
     return isinstance(error, SimError)
 
 
+def discard_output() -> None:
+    """Discard what is printed from now on, so that the end of the process does not fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _print_error(text: str) -> None:
-    print_text(make_console(stderr=True), escape_controls(text, kept="\n"))
+    with suppress(BrokenPipeError):  # nobody reads it
+        print_text(make_console(stderr=True), escape_controls(text, kept="\n"))

@@ -295,7 +295,40 @@ def test_commands_import_no_library_that_not_every_run_uses() -> None:
     assert result.stdout.splitlines()[-1:] == ["[]"], result.stderr
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    command = f"{sys.executable} -c \"from embodied_rm.cli.main import main; main(['tasks'])\" | head -n 1"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "Traceback" not in result.stderr
+COMMAND = f"{sys.executable} -m embodied_rm"
+
+
+def run_in_shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash, whose exit code is that of the first failing part of a pipe."""
+    words = ["bash", "-o", "pipefail", "-c", line]
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder)
+
+
+@pytest.mark.parametrize("words", ["--help", "tasks", "score --help"])
+def test_a_closed_pipe_is_no_error(words: str, tmp_path: Path) -> None:
+    result = run_in_shell(f"{COMMAND} {words} | true", tmp_path)
+    assert result.stderr == "" and result.returncode in (0, 141)
+
+
+def test_a_run_whose_reader_has_exited_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_pipe() -> None:
+        raise BrokenPipeError
+
+    sample_command(monkeypatch, break_pipe)
+    monkeypatch.setattr(cli, "discard_output", lambda: None)
+    assert cli.main(["tasks", f"out={tmp_path}/run"]) == 141
+    assert not (tmp_path / "run").exists() and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+def test_output_without_room_is_one_sentence(words: str, tmp_path: Path) -> None:
+    result = run_in_shell(f"{COMMAND} {words} > /dev/full", tmp_path)
+    assert (result.returncode, result.stderr) == (5, "error: there is no space left\n")
+
+
+@pytest.mark.parametrize("words", ["score data={}", "inspect data={}", "inspect {}", "score data=. checkpoint={}"])
+def test_a_name_that_is_too_long_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words.format("a" * 300).split()) == 5
+    assert capsys.readouterr().err.strip().endswith("a: the name is too long")

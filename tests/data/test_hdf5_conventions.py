@@ -193,7 +193,7 @@ def test_an_instruction_of_a_demonstration_precedes_that_of_the_file(kind, tmp_p
     assert source.issues == ()
 
 
-def test_an_array_of_words_is_told(tmp_path):
+def test_an_array_of_words_is_reported(tmp_path):
     path = write_robomimic(tmp_path / "kitchen.hdf5", "do something")
     words = np.array(["open", "it"], dtype="S")
     source = open_dataset(edit(path, lambda file: file["data/demo_2"].attrs.update(lang=words)))
@@ -305,7 +305,7 @@ def test_libero_with_further_images_is_flipped_as_a_whole(name, view, upright, t
     assert all(np.array_equal(source.episode(0).views[name], upright[:, ::-1]) for name in ("agentview", view))
 
 
-def test_images_from_below_under_other_names_are_told(upright, tmp_path):
+def test_images_from_below_under_other_names_are_reported(upright, tmp_path):
     path = write_robomimic(tmp_path / "lift.hdf5")
     source = open_libero(edit(path, lambda file: file["data"].attrs.update(macros_image_convention="opengl")))
     assert messages(source) == [

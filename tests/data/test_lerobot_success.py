@@ -94,7 +94,7 @@ def test_a_column_that_states_nothing_leaves_it_to_the_next(dataset: Path) -> No
 
 @pytest.mark.parametrize("name", ["observation.success", "complementary_info.is_success", "task_outcome"])
 @pytest.mark.parametrize("per_frame", [False, True])
-def test_a_success_under_another_name_is_told(dataset: Path, name: str, per_frame: bool) -> None:
+def test_a_success_under_another_name_is_reported(dataset: Path, name: str, per_frame: bool) -> None:
     if per_frame:
         add_frames(dataset, name, "bool", [True] * sum(LENGTHS))
     else:

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.cli.thread_affinity import unpin_current_thread
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_model_or_judge
@@ -25,6 +24,7 @@ from embodied_rm.paths import model_label, resolve_reward_model
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelMetadata, load_in_thread
 from embodied_rm.serve.service_config import ServeConfig
+from embodied_rm.serve.thread_affinity import unpin_current_thread
 
 
 @dataclass(frozen=True, kw_only=True)

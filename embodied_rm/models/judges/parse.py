@@ -48,7 +48,7 @@ def answer(text: str, choices: Sequence[str]) -> str | None:
 def first_word(text: str, choices: Sequence[str]) -> str | None:
     """Return the choice that is the first word.
 
-    None if the first word is not a choice, or the second or last word is another one ("Yes/No", "No doubt: yes"), or a
+    None if the first word is not a choice, the second or last word is another one ("Yes/No", "No problem: yes"), or a
     choice of one letter goes on as a sentence ("A robot holds it").
     """
     text = conclusion(text)

@@ -58,7 +58,7 @@ def test_text_around_a_tagged_number_is_ignored(number: int, text: str) -> None:
         ("1", None),
         ("Yes/No", None),
         ("Yes? No.", None),
-        ("No doubt: yes", None),
+        ("No, or rather: yes", None),
         ("Yes, let me look at the images.\n</think>\n\nno", "no"),
         ("<think>Yes, let me", None),
     ],

@@ -62,7 +62,7 @@ def test_an_answer_that_is_cut_off_scores_what_it_has_answered() -> None:
 @pytest.mark.parametrize(
     "form", ["**moment {n}:** {tag}", "Moment {n} - {tag}", "<think>none</think>moment {n}\n{tag}"]
 )
-def test_markup_around_moments_is_ignored(form: str) -> None:
+def test_markup_around_frame_numbers_is_ignored(form: str) -> None:
     def answer_in_form(query: Query) -> Answer:
         found = re.findall(r"moment (\d+): (.*)", answer_brightness(query).text or "")
         return Answer(text="\n".join(form.format(n=number, tag=tag) for number, tag in found))
