@@ -13,6 +13,10 @@ class ServiceError(Exception):
         self.status = status
 
 
+class UnexpectedResponseError(ServiceError):
+    """A response is none of a reward service; the message has the reason."""
+
+
 class ServiceUnavailableError(ServiceError):
     """The service was unreachable, or accepted no requests, for longer than `retry_timeout_s`."""
 

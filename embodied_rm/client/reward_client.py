@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Optional
 
 import httpx
@@ -14,9 +15,20 @@ import numpy as np
 
 from . import wire
 from .arrays import to_numpy
-from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
+from .bounded_http import parse_retry_after, send_request
+from .client_errors import (
+    EpisodeLostError,
+    OutOfOrderError,
+    ServiceError,
+    ServiceUnavailableError,
+    UnexpectedResponseError,
+)
 from .wire import BytesLike, Frames, Message, RewardPrediction, decode_response, encode_request
 
+MAX_RESPONSE_BYTES = 1 << 30
+"""Bytes of a response: the states of all environments of a request are the largest."""
+MAX_REASON_CHARS = 120
+"""Characters that a message quotes of why a response cannot be read."""
 CHUNK_BYTES = 1 << 22
 """Bytes per chunk of an upload."""
 RETRY_STATUSES = (408, 429, 502, 503, 504)
@@ -74,13 +86,22 @@ class RewardClient:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def url(self) -> str:
+        """Address of the service."""
+        return str(self._http.base_url)
+
     def close(self) -> None:
         """Close the connection. The service evicts episodes that were not ended after some time."""
         self._http.close()
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata of the model: name, version, views and capabilities."""
-        return dict(json.loads(self._send("GET", "/v1/metadata").content))
+        with unexpected_responses(self.url):
+            metadata = json.loads(self._send("GET", "/v1/metadata").content)
+            if not isinstance(metadata["parameters"], dict):
+                raise TypeError("its metadata has no parameters")
+        return dict(metadata)
 
     def reset(
         self,
@@ -154,11 +175,12 @@ class RewardClient:
         shape, blobs = encode_frames(frames)
         request_header = {**header, "views": list(frames), "frames": {"shape": shape, "view_major": True}}
         response = self._post(endpoint, encode_request(request_header, blobs))
-        header_length = int(response.headers[wire.HEADER_LENGTH_HEADER])
-        metadata, columns, trailing_bytes = decode_response(response.content, header_length)
-        for name in ("success", "ood"):
-            columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
-        return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state_bytes"] else None)
+        with unexpected_responses(self.url):
+            header_length = int(response.headers[wire.HEADER_LENGTH_HEADER])
+            metadata, columns, trailing_bytes = decode_response(response.content, header_length)
+            for name in ("success", "ood"):
+                columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
+            return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state_bytes"] else None)
 
     def _post(self, endpoint: str, message: Message) -> httpx.Response:
         header_json, blobs = message
@@ -177,7 +199,17 @@ class RewardClient:
         deadline, delay_s = time.monotonic() + self._retry_timeout_s, MIN_RETRY_DELAY_S
         while True:
             try:
-                response = self._http.request(method, path, content=iter_chunks(content), headers=headers)
+                response = send_request(
+                    self._http,
+                    method,
+                    path,
+                    timeout_s=self._request_timeout_s,
+                    max_bytes=MAX_RESPONSE_BYTES,
+                    content=iter_chunks(content),
+                    headers=headers,
+                )
+            except UnexpectedResponseError as error:
+                raise not_a_service(self.url, error) from None
             except httpx.TransportError as error:
                 reason, wait_s = f"cannot be reached ({error})", 0.0
             else:
@@ -186,7 +218,7 @@ class RewardClient:
                 if not is_retryable(response):
                     raise error_from_response(response)
                 reason = f"accepts no requests ({response.status_code}: {error_body(response).get('error')})"
-                wait_s = retry_after_seconds(response)
+                wait_s = parse_retry_after(response.headers.get("Retry-After")) or 0.0
             wait_s = max(wait_s, delay_s * self._random.uniform(0.5, 1.0))
             if time.monotonic() + wait_s > deadline:
                 raise ServiceUnavailableError(f"the reward service {reason}, for {self._retry_timeout_s:g} s")
@@ -235,12 +267,21 @@ def error_body(response: httpx.Response) -> dict[str, Any]:
     """Return the JSON of an error response; empty if it is from a proxy."""
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 
 
-def retry_after_seconds(response: httpx.Response) -> float:
-    """Return the delay that the service asks for, in seconds."""
-    retry_after = response.headers.get("Retry-After", "")
-    return float(retry_after) if retry_after.isdigit() else 0.0
+@contextmanager
+def unexpected_responses(url: str) -> Iterator[None]:
+    """Raise `UnexpectedResponseError` for a response that cannot be read."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise not_a_service(url, error) from None
+
+
+def not_a_service(url: str, reason: Exception) -> UnexpectedResponseError:
+    """Return the error for a server that answers otherwise than a reward service."""
+    text = " ".join(f"{type(reason).__name__}: {reason}"[:MAX_REASON_CHARS].split())
+    return UnexpectedResponseError(f"{url} is no reward service of embodied_rm: its response cannot be read ({text})")

@@ -4,7 +4,7 @@ import math
 import os
 import random
 import re
-import time
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from embodied_rm.client.bounded_http import parse_retry_after, send_request
+from embodied_rm.client.client_errors import UnexpectedResponseError
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Query
@@ -32,6 +34,8 @@ MAX_FIRST_REJECTIONS = 8
 """Rejected requests, without any answer, after which the endpoint is considered to answer none."""
 FINAL_FAILURES = ("unlisted", "rejected")
 """Failures that another attempt would repeat."""
+MAX_RESPONSE_BYTES = 1 << 24  # of an answer, with its log-probabilities
+MAX_ROUNDED_LOGPROB = 1e-3  # servers round the logarithm of 1 to about 0
 MODERATED_REASON = "content_filter"  # finish_reason of an answer that the server withholds
 
 
@@ -90,13 +94,19 @@ class EndpointChat:
         self._executor = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._parameters = RequestParameters(config.reasoning_tokens)
         self._num_answers = self._num_rejections = 0
+        self._is_stopped = threading.Event()  # by Ctrl-C: no further attempt is made
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order. A request that the endpoint rejects has no answer.
 
         `UserError` if it rejects the key, the model, or all of its first requests.
         """
-        return list(self._executor.map(self._answer_with_retries, queries))
+        try:
+            return list(self._executor.map(self._answer_with_retries, queries))
+        except KeyboardInterrupt:
+            self._is_stopped.set()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
     def _answer_with_retries(self, query: Query) -> Answer:
         messages, answer = build_messages(query), Answer(failure="unreachable")
@@ -104,20 +114,27 @@ class EndpointChat:
             answer, retry_after_s = self._send(query, messages)
             if answer.failure is None or answer.failure in FINAL_FAILURES:
                 break
+            if self._is_stopped.is_set():
+                break
             if attempt + 1 < self.config.max_attempts:
                 backoff_s = INITIAL_BACKOFF_S * 2**attempt * random.uniform(0.5, 1.5)
-                time.sleep(min(backoff_s if retry_after_s is None else retry_after_s, MAX_BACKOFF_S))
+                self._is_stopped.wait(min(backoff_s if retry_after_s is None else retry_after_s, MAX_BACKOFF_S))
         return answer
 
     def _send(self, query: Query, messages: list[dict[str, Any]]) -> tuple[Answer, float | None]:
         """Return the answer of one attempt, and the wait that the server requests, in seconds, if any."""
         body = self._parameters.body(query, messages, self.config.model)
         try:
-            response = self._client.post("chat/completions", json=body)
+            timeout_s = self.config.timeout_s
+            response = send_request(
+                self._client, "POST", "chat/completions", timeout_s=timeout_s, max_bytes=MAX_RESPONSE_BYTES, json=body
+            )
         except httpx.TimeoutException:
             return Answer(failure="timeout"), None
         except httpx.TransportError:
             return Answer(failure="unreachable"), None
+        except UnexpectedResponseError:
+            return Answer(failure="malformed"), None
         if response.status_code == 400 and self._parameters.learn(body, response.text):
             return self._send(query, messages)
         if not response.is_success:
@@ -125,7 +142,7 @@ class EndpointChat:
         self._num_answers += 1
         try:
             return parse_completion(query, response.json()["choices"][0]), None
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return Answer(failure="malformed"), None
 
     def _read_failure(self, response: httpx.Response) -> tuple[Answer, float | None]:
@@ -149,7 +166,7 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     """Return the answer in one choice of a chat completion.
 
     Raises:
-        ValueError, KeyError, IndexError, TypeError, AttributeError: If the choice is malformed.
+        ValueError, LookupError, TypeError, AttributeError: If the choice is malformed.
     """
     reason = choice.get("finish_reason")
     if reason == MODERATED_REASON or choice["message"].get("refusal"):
@@ -163,6 +180,8 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
         return Answer(text=text)
     top_logprobs = choice["logprobs"]["content"][0]["top_logprobs"]
     token_logprobs = [(fold_choice(str(top["token"])), float(top["logprob"])) for top in top_logprobs]
+    if not all(value <= MAX_ROUNDED_LOGPROB for _, value in token_logprobs):
+        raise ValueError("a log-probability above 0, or none")
     # " yes" and "Yes" are two tokens of one answer. An unlisted choice has probability 0 if another one is listed.
     probabilities = {
         option: sum(math.exp(value) for token, value in token_logprobs if token == fold_choice(option))
@@ -171,8 +190,3 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     if not any(probabilities.values()):
         return Answer(failure="unlisted")
     return Answer(logprobs={option: math.log(p) if p else -math.inf for option, p in probabilities.items()})
-
-
-def parse_retry_after(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; None if it is missing or a date."""
-    return float(retry_after) if retry_after is not None and retry_after.isdigit() else None

@@ -17,7 +17,7 @@ from torch import Tensor
 from embodied_rm.client import episode_handles
 from embodied_rm.client.client_errors import OutOfOrderError
 from embodied_rm.client.episode_handles import EpisodeHandle, SavedEpisodeState
-from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.reward_client import RewardClient, unexpected_responses
 from embodied_rm.client.wire import RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices, check_reset
@@ -110,17 +110,18 @@ class RemoteRewardModel:
     def __init__(self, client: RewardClient) -> None:
         self._client = client
         metadata = client.get_metadata()["parameters"]
-        views, image_size = metadata["views"], metadata["image_size"]
-        self.input_spec = InputSpec(
-            views=None if views is None else tuple(views),
-            image_size=None if image_size is None else (image_size[0], image_size[1]),
-        )
-        self.capabilities = Capabilities(
-            predicts_success=metadata["predicts_success"],
-            serializable_state=metadata["supports_restore"],
-            # A service of an earlier version names no threshold: its models have none.
-            success_threshold=metadata.get("success_threshold"),
-        )
+        with unexpected_responses(client.url):
+            views, image_size = metadata["views"], metadata["image_size"]
+            self.input_spec = InputSpec(
+                views=None if views is None else tuple(views),
+                image_size=None if image_size is None else (image_size[0], image_size[1]),
+            )
+            self.capabilities = Capabilities(
+                predicts_success=metadata["predicts_success"],
+                serializable_state=metadata["supports_restore"],
+                # A service of an earlier version names no threshold: its models have none.
+                success_threshold=metadata.get("success_threshold"),
+            )
         self._next_env = count()
         self._ended_envs: SimpleQueue[int] = SimpleQueue()
 
