@@ -8,6 +8,7 @@ from pathlib import Path
 
 from embodied_rm.errors import DataError, shorten_message
 
+MAX_ENTRY_ISSUES = 1000  # entries of a list with issues of their own
 MAX_LISTED_ISSUES = 8  # number of issues that a message lists; the rest is counted
 
 
@@ -30,6 +31,31 @@ class DataIssue:
         if file is not None:
             file_name, message = str(file), str(error).removeprefix(f"{file}: ")
         return cls(file=Path(file_name), message=message, episodes=tuple(episodes))
+
+
+class EntryIssues:
+    """Issues of the entries of a list: after `MAX_ENTRY_ISSUES`, one issue names all further episodes.
+
+    A list of 20 MB can have ten million entries that are none.
+    """
+
+    def __init__(self, file: Path) -> None:
+        """`file`: the list."""
+        self._file, self._issues, self._further = file, list[DataIssue](), list[str]()
+
+    def add(self, message: str, episode: str) -> None:
+        """Add the issue of an entry, which excludes an episode."""
+        if len(self._issues) < MAX_ENTRY_ISSUES:
+            self._issues.append(DataIssue(file=self._file, message=message, episodes=(episode,)))
+        else:
+            self._further.append(episode)
+
+    def list(self) -> list[DataIssue]:
+        """Return the issues."""
+        if not self._further:
+            return self._issues
+        message = f"{len(self._further)} further entries cannot be read"
+        return [*self._issues, DataIssue(file=self._file, message=message, episodes=tuple(self._further))]
 
 
 def affected_episodes(issues: Iterable[DataIssue]) -> tuple[str, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from painted_frames import paint_frames, read_numbers
 
 from embodied_rm.data.feature_map import FeatureMap
-from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.issues import MAX_ENTRY_ISSUES, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.recordings.table import read_table
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
@@ -176,3 +178,16 @@ def test_invalid_table_is_rejected(videos, table, subtasks, message):
 def test_instruction_for_a_table_is_rejected(videos):
     with pytest.raises(DataError, match="the dataset has its own instructions; got 'go' as well"):
         open_dataset(as_json(videos, ENTRIES), "go")
+
+
+def test_entries_that_are_none_take_little_memory_each(tmp_path):
+    """Two bytes per entry, and an issue with a text takes a thousand."""
+    count = 100_000
+    (tmp_path / "episodes.csv").write_text("instruction\n" + "a\n" * count)
+    tracemalloc.start()
+    recordings, issues = read_table(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert recordings == [] and len(affected_episodes(issues)) == count
+    assert str(issues[-1]).endswith(f"{count - MAX_ENTRY_ISSUES} further entries cannot be read")
+    assert peak < 200 * count

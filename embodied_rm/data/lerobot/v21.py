@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.data.dataset_files import check_file, parse_json, split_json_lines
-from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.issues import DataIssue, EntryIssues
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import (
     EpisodeIndexRow,
@@ -40,8 +40,7 @@ def read_rows(
         raise DataError(f"{root / fmt.INFO_PATH}: 'chunks_size' is {chunk_size!r}")
     records: list[dict[str, Any]] = []
     rows: list[EpisodeIndexRow] = []
-    issues: list[DataIssue] = []
-    invalid: set[int] = set()
+    issues, invalid = EntryIssues(path), set[int]()
     index = -1
     for line_index, line in _read_lines(path):
         index = _find_index(line, index + 1)
@@ -51,9 +50,9 @@ def read_rows(
             rows.append(_build_row(root, record, video_keys, chunk_size, info["fps"]))
         except DataError as error:
             invalid.add(index)
-            issues.append(DataIssue(file=path, message=str(error), episodes=(default_name(index),)))
-    issues += check_episode_list(path, rows, invalid, info["total_episodes"])
-    return sorted(rows, key=lambda row: row.index), issues + find_unread(path, records)
+            issues.add(str(error), default_name(index))
+    found = [*issues.list(), *check_episode_list(path, rows, invalid, info["total_episodes"])]
+    return sorted(rows, key=lambda row: row.index), found + find_unread(path, records)
 
 
 def count_tasks(root: Path) -> int:

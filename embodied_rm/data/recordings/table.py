@@ -10,13 +10,13 @@ Files are relative to the table's folder and inside it. Frames are counted from 
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from embodied_rm.data.dataset_files import check_file, is_inside, read_json
-from embodied_rm.data.issues import DataIssue, summarize_issues
+from embodied_rm.data.issues import DataIssue, EntryIssues, summarize_issues
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.text_file import read_text
@@ -34,20 +34,17 @@ SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
     """Read the recordings of the table in a folder, and the issues of the others."""
     path = folder / JSON_TABLE
-    if path.exists():
-        entries = read_json(path, "JSON", list)
-    else:
-        path = folder / CSV_TABLE
-        entries = _read_csv_entries(folder)
+    is_json = path.exists()
+    entries: Iterable[Any] = read_json(path, "JSON", list) if is_json else _read_csv_entries(folder)
     recordings: list[Recording] = []
-    issues: list[DataIssue] = []
+    issues = EntryIssues(path if is_json else folder / CSV_TABLE)
     for index, entry in enumerate(entries):
         name = _entry_name(entry, index)
         try:
             recordings.append(replace(_parse_recording(folder, name, entry), episode_index=index))
         except DataError as error:
-            issues.append(DataIssue(file=path, message=f"entry {index} ({name}): {error}", episodes=(name,)))
-    return recordings, issues
+            issues.add(f"entry {index} ({name}): {error}", name)
+    return recordings, issues.list()
 
 
 def read_table_entry(folder: Path, name: str) -> Recording:
@@ -110,13 +107,12 @@ def _parse_subtask(entry: Any) -> Subtask:
         raise DataError(reason) from None
 
 
-def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
-    """Convert the rows of `episodes.csv` to entries of `episodes.json`."""
+def _read_csv_entries(folder: Path) -> Iterator[dict[str, Any]]:
+    """Convert the rows of `episodes.csv` to entries of `episodes.json`, one at a time."""
     subtasks: dict[str, list[Mapping[str, str]]] = {}
     if (folder / CSV_SUBTASKS).exists():
         for row in _read_csv_rows(folder / CSV_SUBTASKS, ("name", "subtask", "start", "end")):
             subtasks.setdefault(row["name"], []).append({**row, "name": row["subtask"]})
-    entries = []
     for index, row in enumerate(_read_csv_rows(folder / CSV_TABLE, ("instruction",))):
         name = _entry_name(row, index)
         success = SUCCESS_VALUES.get(row.get("success", "").strip().lower(), row.get("success"))
@@ -124,29 +120,26 @@ def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
         text = {key.removeprefix(METADATA_PREFIX): c for key, c in cells.items() if key.startswith(METADATA_PREFIX)}
         views = {key: cell for key, cell in cells.items() if not key.startswith(METADATA_PREFIX)}
         entry = {"name": name, "instruction": row["instruction"], "success": success, "views": views, "text": text}
-        entries.append({**entry, "subtasks": subtasks.pop(name, [])})
+        yield {**entry, "subtasks": subtasks.pop(name, [])}
     if subtasks:
         names = ", ".join(subtasks)
         raise DataError(f"{folder / CSV_SUBTASKS}: has subtasks of {names}, which {CSV_TABLE} does not list")
-    return entries
 
 
-def _read_csv_rows(path: Path, required: tuple[str, ...]) -> list[dict[str, str]]:
+def _read_csv_rows(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, str]]:
     check_file(path, "table")
     stream = io.StringIO(read_text(path).removeprefix("\ufeff"), newline="")
-    rows: list[dict[str, str]] = []
     try:
         csv_reader = csv.DictReader(stream, restval="", strict=True)
         columns = csv_reader.fieldnames or ()
         for column in required:
             if column not in columns:
                 raise DataError(f"{path}: column {column} is missing")
-        for row in csv_reader:
-            rows.append(row)
+        for number, row in enumerate(csv_reader, start=1):
             if None in row:
-                raise DataError(f"{path}: line {len(rows) + 1} has more cells than the header")
-            if len(rows) * len(columns) > MAX_CELLS:
+                raise DataError(f"{path}: line {number + 1} has more cells than the header")
+            if number * len(columns) > MAX_CELLS:
                 raise DataError(f"{path}: has more than {MAX_CELLS} cells")
+            yield row
     except csv.Error as error:
         raise DataError(f"{path}: cannot be read as a table ({error})") from None
-    return rows

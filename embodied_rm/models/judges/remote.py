@@ -109,8 +109,8 @@ class RemoteRewardModel:
 
     def __init__(self, client: RewardClient) -> None:
         self._client = client
-        metadata = client.get_metadata()["parameters"]
         with unexpected_responses(client.url):
+            metadata = client.get_metadata()["parameters"]
             views, image_size = metadata["views"], metadata["image_size"]
             self.input_spec = InputSpec(
                 views=None if views is None else tuple(views),
