@@ -17,6 +17,7 @@ from embodied_rm.run_lock import lock_folder
 from embodied_rm.text_file import read_text
 
 T = TypeVar("T")
+EPISODES_DIR = "episodes"  # of files that are named after episodes
 
 
 class Reporter(Protocol):
@@ -70,7 +71,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether the run in this folder has finished."""
-        return (self.path / "metrics.json").exists()
+        return (self.path / "metrics.json").is_file()
 
     def discard(self) -> None:
         """Make the folder one that holds no run, because its command refused to begin."""
@@ -82,6 +83,10 @@ class RunFolder:
         assert path.resolve().is_relative_to(self.path.resolve()), f"{name} leads out of the run folder"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def episode_path(self, name: str, suffix: str) -> Path:
+        """Return the path of a file of an episode: no name of an episode is that of a file of the run."""
+        return self.file_path(f"{EPISODES_DIR}/{name}{suffix}")
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write atomically: readers see the old file or the new one, never a partial file."""

@@ -74,16 +74,16 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_scored_episode_has_a_complete_file(scored):
-    assert sorted(path.name for path in scored.iterdir() if ".rrd" in path.name) == [
+    assert sorted(path.name for path in (scored / "episodes").iterdir() if ".rrd" in path.name) == [
         f"{n}.rrd" for n in EPISODE_NAMES.values()
     ]
-    for path in scored.glob("*.rrd"):
+    for path in scored.glob("episodes/*.rrd"):
         RrdReader(path).store()  # fails for an incomplete file
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_curves_match_the_score_table(scored, number):
-    recording = read_recording(scored / f"{EPISODE_NAMES[number]}.rrd")
+    recording = read_recording(scored / f"episodes/{EPISODE_NAMES[number]}.rrd")
     table = pq.read_table(scored / TABLE_FILE, filters=[("episode_index", "=", number)]).to_pydict()
     frames = table["frame_index"]
     progress, uncertainty = (np.float32(table[name]) for name in ("progress_dense", "uncertainty"))
@@ -105,7 +105,7 @@ def test_curves_match_the_score_table(scored, number):
 @pytest.mark.parametrize("number", [0, 2])
 def test_recording_has_every_frame_of_every_view(scored, number):
     recording, stored = (
-        read_recording(scored / f"{EPISODE_NAMES[number]}.rrd"),
+        read_recording(scored / f"episodes/{EPISODE_NAMES[number]}.rrd"),
         open_dataset(scored.parent / "data").episode(number),
     )
     assert {name for name in recording if name.startswith("/views")} == {"/views/front", "/views/top"}
@@ -120,7 +120,7 @@ def test_recording_has_every_frame_of_every_view(scored, number):
 
 
 def test_recording_has_instruction_and_subtasks(scored):
-    success, failure = (read_recording(scored / f"{EPISODE_NAMES[number]}.rrd") for number in (0, 2))
+    success, failure = (read_recording(scored / f"episodes/{EPISODE_NAMES[number]}.rrd") for number in (0, 2))
     assert success["/instruction"]["TextDocument:text"] == [[episode(0).instruction]]
     subtasks = [(subtask.start, [subtask.name]) for subtask in episode(0).subtasks]
     assert list(zip(success["/subtask"]["frame"], success["/subtask"]["StateChange:state"], strict=True)) == subtasks
@@ -129,7 +129,7 @@ def test_recording_has_instruction_and_subtasks(scored):
 
 
 def test_layout_has_views_above_curves(scored):
-    recording = read_recording(scored / f"{EPISODE_NAMES[0]}.rrd", blueprint=True)
+    recording = read_recording(scored / f"episodes/{EPISODE_NAMES[0]}.rrd", blueprint=True)
     containers = {path: contents for path, (contents,) in with_column(recording, "ContainerBlueprint:contents")}
     view_types = {path: view_type for path, ((view_type,),) in with_column(recording, "ViewBlueprint:class_identifier")}
     (column,) = (contents for contents in containers.values() if len(contents) == 5)
@@ -207,7 +207,7 @@ def test_export_has_bounded_memory_and_skips_invalid_frames(tmp_path):
     )
     write_rerun(run, source, {0: plot_series(curve, 2.0)}, NullReporter())
     assert PREFETCH_COUNT <= source.max_live_blocks <= PREFETCH_COUNT + 3
-    recording = read_recording(tmp_path / "long" / "video.rrd")
+    recording = read_recording(tmp_path / "episodes/long/video.rrd")
     assert {name for name in recording if name.startswith("/prediction")} == {
         f"/prediction/{name}" for name in ("progress", "low", "high", "uncertainty", "ood")
     }

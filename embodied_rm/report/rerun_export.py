@@ -35,7 +35,7 @@ UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}
 def write_rerun(
     run: RunFolder, source: EpisodeSource, curves: Mapping[int, Mapping[str, Array]], reporter: Reporter
 ) -> None:
-    """Write `<episode>.rrd` into the run folder, for every row of a source that has curves.
+    """Write `episodes/<episode>.rrd` into the run folder, for every row of a source that has curves.
 
     `curves`: row -> curve name -> float32 [T]; nan leaves a gap. Videos are processed in blocks, so memory is bounded.
     Raises `DataError` if a file cannot be read.
@@ -46,7 +46,7 @@ def write_rerun(
     for row, blocks in groupby(tracked_blocks, key=itemgetter(0)):
         meta, fps, first_frame = source.meta[row], source.frame_rate(row), 0
         finite_curves = {name: values for name, values in curves[row].items() if np.isfinite(values).any()}
-        path = run.file_path(f"{meta.name}.rrd")
+        path = run.episode_path(meta.name, ".rrd")
         with atomic_file(path) as partial:
             with rr.RecordingStream(APPLICATION_ID) as stream:
                 stream.save(partial, default_blueprint=make_blueprint(source.views, finite_curves))

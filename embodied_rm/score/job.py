@@ -105,10 +105,10 @@ def write_shard_outputs(job: ScoreJob, scorer: Scorer, shard: Shard, episodes: S
         tables.append(episode_table(episode.row, prediction, meta, int(job.first_frames[episode.row]), interval_scale))
         if job.config.plots:
             plot = plot_episode(meta, job.source.frame_rate(episode.row), prediction, interval_scale)
-            write_atomic(run.file_path(f"{meta.name}.png"), plot)
+            write_atomic(run.episode_path(meta.name, ".png"), plot)
         if job.config.videos:
             try:
-                video_path = run.file_path(f"{meta.name}.mp4")
+                video_path = run.episode_path(meta.name, ".mp4")
                 write_episode_video(video_path, job.source, episode.row, prediction, image_size, job.config)
             except DataError as error:
                 issues.append(DataIssue.from_error(error, ()))

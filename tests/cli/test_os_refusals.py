@@ -87,10 +87,10 @@ def test_scores_without_room_go_on_after_it(num_bytes: int, recorded: Path, tmp_
     words = ["score", f"data={recorded}", f"out={tmp_path}/scores", "resume=true"]
     result = run(words, partial(limit_file_size, num_bytes))
     assert result.returncode == 5 and "Traceback" not in result.stderr, result.stderr
-    for video in (tmp_path / "scores").glob("*.mp4"):
+    for video in (tmp_path / "scores").glob("episodes/*.mp4"):
         assert len(open_dataset(video).episode(0)) > 0, "a video that has its name is whole"
     assert run(words).returncode == 0
-    assert len(list((tmp_path / "scores").glob("*.mp4"))) == 3
+    assert len(list((tmp_path / "scores").glob("episodes/*.mp4"))) == 3
     assert not list((tmp_path / "scores").rglob("*.partial"))
 
 

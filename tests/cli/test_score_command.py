@@ -77,7 +77,7 @@ def test_a_killed_run_resumes_with_other_workers_to_the_same_table(
     )
     assert metrics["frames"] == sum(meta.length for meta in metas) - metas[2].length
     for number, meta in enumerate(metas):
-        assert {(tmp_path / f"{meta.name}{kind}").exists() for kind in (".png", ".mp4")} == {number != 2}
+        assert {(tmp_path / f"episodes/{meta.name}{kind}").exists() for kind in (".png", ".mp4")} == {number != 2}
     page = (tmp_path / "report.html").read_text()
     assert metas[1].name in page and metas[2].name not in page
     assert f"left out: {metas[2].name}" in "".join(capsys.readouterr().out.split("\n"))

@@ -63,7 +63,7 @@ def test_output_equals_that_of_one_process(
     parallel = run_score(open_flaky, net, data, tmp_path / "shared", videos=True, **ENGINE_SETTINGS[engine])
     assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
     assert parallel.num_unscored == single.num_unscored and list(parallel.predictions) == list(range(NUM_EPISODES))
-    assert len(list((tmp_path / "shared").glob("*.mp4"))) == NUM_EPISODES
+    assert len(list((tmp_path / "shared").glob("episodes/*.mp4"))) == NUM_EPISODES
     assert "Traceback" not in capfd.readouterr().err
     next((tmp_path / "shared" / SHARDS_DIR).glob("00001*")).unlink()
     run_score(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,14 +100,14 @@ def test_every_episode_has_a_plot_and_a_video(scored):
     run, _ = scored
     for row in (1, 2):
         name = SOURCE.meta[row].name
-        with Image.open(run.path / f"{name}.png") as image:
+        with Image.open(run.path / f"episodes/{name}.png") as image:
             assert image.format == "PNG" and min(image.size) > 200
-        frames = read_frames(run.path / f"{name}.mp4")
+        frames = read_frames(run.path / f"episodes/{name}.mp4")
         assert 4 <= len(frames) <= 9 and frames.shape[2] == CURVE_SIZE_PX[0]
         curve_images = frames[:, -CURVE_SIZE_PX[1] :].astype(int)
         green = (curve_images[..., 1] > curve_images[..., 0] + 40).sum(axis=(1, 2))
         assert green[-1] > green[0] and (np.diff(green) >= -20).all(), "the curve grows with time"
-    assert not (run.path / f"{SOURCE.meta[0].name}.png").exists()
+    assert not (run.path / f"episodes/{SOURCE.meta[0].name}.png").exists()
 
 
 def test_read_episodes_for_uses_the_views_and_size_of_the_model():
@@ -128,3 +129,11 @@ def test_invalid_requests_are_rejected(tmp_path):
         score(other_net, SOURCE, ScoreConfig(), run, NullReporter())
     with pytest.raises(UserError, match="max_video_frames"):
         ScoreConfig(max_video_frames=1)
+
+
+@pytest.mark.parametrize("name", ["metrics.json/x", "config.json/x", "progress.parquet/x"])
+def test_an_episode_named_like_a_file_of_the_run_hides_none(name: str, tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "run")
+    source = InMemorySource([replace(episodes(1)[0], name=name)])
+    score(NET, source, ScoreConfig(videos=False), run, NullReporter())
+    assert (run.path / f"episodes/{name}.png").exists() and (run.path / TABLE_FILE).is_file() and not run.finished

@@ -100,7 +100,7 @@ def test_resumed_run_writes_the_same_bytes(
     assert (run.path / TABLE_FILE).read_bytes() == (complete_run / TABLE_FILE).read_bytes()
     assert list(scored.predictions) == list(range(NUM_EPISODES))
     for meta in data.meta:
-        assert (run.path / f"{meta.name}.png").exists() and (run.path / f"{meta.name}.mp4").exists()
+        assert all((run.path / f"episodes/{meta.name}{kind}").exists() for kind in (".png", ".mp4"))
     score_corpus(scorer_factory, data, config, run, NullReporter(), input_digests)
     assert num_loads == 2, "the model is not loaded if no shard is missing"
 
@@ -196,7 +196,7 @@ def test_corruption_of_an_unused_view_affects_the_video_only(tmp_path: Path, net
     )
     assert list(scored.predictions) == list(range(NUM_EPISODES))
     assert [issue.episodes for issue in scored.issues] == [()]
-    missing = {meta.name for meta in corrupted.meta} - {path.stem for path in run.path.glob("*.mp4")}
+    missing = {meta.name for meta in corrupted.meta} - {path.stem for path in run.path.glob("episodes/*.mp4")}
     assert missing == {corrupted.meta[1].name}
 
 
