@@ -25,6 +25,7 @@ from embodied_rm.models.pretrained_weights import (
     is_efficientnet_lite,
     tensors_sha256,
 )
+from embodied_rm.models.processor_limits import MAX_SIDE_PX
 from embodied_rm.models.released.torch_pickle import read_torch_file
 
 EFFICIENTNET_LITE_SIDES_PX = (224, 240, 260)  # of the images that each was trained on
@@ -155,6 +156,8 @@ def _read_description(weights: Path) -> TimmDescription:
     with checkpoint_errors(f"{path}: not the preprocessing of a timm model"):
         check_architecture(str(architecture))
         _, height, width = stored.get("input_size", (3, 224, 224))
+        if not 0 < max(height, width) <= MAX_SIDE_PX:
+            raise CheckpointError(f"{path}: input_size is {height}x{width}, {MAX_SIDE_PX} px is the largest side")
         mean, std = stored.get("mean", (0.485, 0.456, 0.406)), stored.get("std", (0.229, 0.224, 0.225))
         return TimmDescription(
             architecture=str(architecture),

@@ -21,6 +21,7 @@ from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 from embodied_rm.models.model_folder import check_model_folder, check_number_of_parts
+from embodied_rm.models.processor_limits import check_tokenizer_text
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.text_file import read_text
@@ -155,7 +156,9 @@ class TransformersTowers(nn.Module):
     def tokenize(self, sentences: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L], truncated and padded."""
         if self._tokenizer is None:
-            tokenizer = Tokenizer.from_str(bytes(self.words.cpu().numpy()).decode())
+            words = bytes(self.words.cpu().numpy()).decode()
+            check_tokenizer_text(words, TOKENIZER_FILE)
+            tokenizer = Tokenizer.from_str(words)
             max_length = self._max_length()
             tokenizer.enable_truncation(max_length)
             tokenizer.enable_padding(length=max_length, pad_id=self._pad_id())
@@ -274,6 +277,7 @@ def _read_tokenizer(folder: Path) -> bytes:
         Tokenizer.from_str(content.decode())
     except Exception as error:
         raise CheckpointError(f"{path}: not a tokenizer ({str(error).splitlines()[0]})") from None
+    check_tokenizer_text(content.decode(), path)
     return content
 
 

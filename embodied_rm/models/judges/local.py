@@ -15,6 +15,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
 from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
+from embodied_rm.models.processor_limits import check_image_processor, check_tokenizer
 from embodied_rm.text_file import read_text
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -149,10 +150,13 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
 
 def load_processor(folder: Path, problem: str) -> Any:
     """Load the processor of a folder; `CheckpointError` with the problem if it cannot be loaded."""
+    check_tokenizer(folder)
     with checkpoint_errors(f"{folder}: {problem}"):
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if hasattr(getattr(processor, "video_processor", None), "cap_pixels_per_frame"):
         processor.video_processor.cap_pixels_per_frame = False  # later versions of the library would shrink frames
+    for part in ("image_processor", "video_processor"):
+        check_image_processor(getattr(processor, part, None), folder)
     return processor
 
 

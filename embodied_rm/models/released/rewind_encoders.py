@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.embedding_cache import EmbeddingCache
 from embodied_rm.models.load_pretrained import check_missing, load_pretrained, weight_names
+from embodied_rm.models.processor_limits import check_tokenizer
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.types import Frames
 
@@ -42,6 +43,7 @@ class RewindEncoders:
         vision_dir, text_dir = base_model / VISION_MODEL_DIR, base_model / TEXT_MODEL_DIR
         self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM).to(device).eval()
         self.text_model = _load_encoder(text_dir, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
+        check_tokenizer(text_dir)
         try:
             self.tokenizer = Tokenizer.from_file(str(text_dir / "tokenizer.json"))
         except Exception as error:  # the library raises no narrower one

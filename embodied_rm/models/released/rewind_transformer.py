@@ -13,6 +13,7 @@ from embodied_rm.build_limit import limit_build
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_weights, read_weights
+from embodied_rm.models.processor_limits import check_image_processor
 from embodied_rm.models.released.rewind import embed_queries
 from embodied_rm.models.released.rewind_encoders import VISION_MODEL_DIR, RewindEncoders
 from embodied_rm.models.released.robometer import NUM_FRAMES, RobometerQuestion, to_progress
@@ -84,6 +85,7 @@ class RewindTransformerChat:
             self._image_processor = transformers.AutoImageProcessor.from_pretrained(
                 vision_dir, local_files_only=True, trust_remote_code=False
             )
+        check_image_processor(self._image_processor, vision_dir)
         self.encoders = RewindEncoders(base_model, self._preprocess, normalize_text=True, device=device)
 
     @torch.inference_mode()

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_vlm
@@ -16,6 +17,7 @@ from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.judges.local import LocalChat, has_pixel_limits
 from embodied_rm.models.pretrained import load_open_clip
+from embodied_rm.models.processor_limits import check_tokenizer
 from embodied_rm.models.released.internvl_weights import load_internvl
 from embodied_rm.models.released.lora_adapters import read_adapter
 from embodied_rm.models.released.rewind_encoders import RewindEncoders
@@ -140,3 +142,54 @@ def test_encoders_of_rewind(tmp_path: Path) -> None:
     (tmp_path / "dinov2").mkdir()
     (tmp_path / "dinov2" / "config.json").write_text(BRACKETS[0])
     refused(lambda: RewindEncoders(tmp_path, lambda frame: frame), tmp_path)
+
+
+def rewrite_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+@pytest.mark.parametrize("pattern", [{"String": "e"}, {"Regex": ""}])
+def test_a_tokenizer_may_not_let_texts_grow_without_bound(
+    vlm: Path, tmp_path: Path, part: str, pattern: dict[str, str]
+) -> None:
+    """30 replacements of a letter by two make a billion letters of one."""
+    replacement = {"type": "Replace", "pattern": pattern, "content": "ee"}
+    growing = {"type": "Sequence", f"{part}s": [replacement] * 30}
+    folder = shutil.copytree(vlm, tmp_path / "vlm")
+    rewrite_json(folder / "tokenizer.json", lambda tokenizer: tokenizer.update({part: growing}))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: its replacements make a text .* times longer"):
+        LocalChat(folder)
+
+
+def test_replacements_of_released_tokenizers_are_accepted(vlm: Path, tmp_path: Path) -> None:
+    """Llama's writes each space as a longer mark."""
+    folder = shutil.copytree(vlm, tmp_path / "vlm")
+    mark = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    both = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, mark]}
+    rewrite_json(folder / "tokenizer.json", lambda tokenizer: tokenizer.update(normalizer=both))
+    check_tokenizer(folder)
+
+
+def test_a_processor_may_not_ask_for_images_of_any_size(vlm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(vlm, tmp_path / "vlm")
+    size = {"shortest_edge": 400_000_000, "longest_edge": 900_000_000}
+
+    def enlarge(config: dict[str, Any]) -> None:
+        config.get("image_processor", config)["size"] = size
+
+    for path in (folder / "preprocessor_config.json", folder / "processor_config.json"):
+        if path.exists():
+            rewrite_json(path, enlarge)
+    with pytest.raises(CheckpointError, match="its images have shortest_edge=400000000, at most 16777216 is possible"):
+        LocalChat(folder)
+
+
+def test_an_encoder_may_not_ask_for_images_of_any_size(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    config = {"architecture": "test_resnet", "pretrained_cfg": {"input_size": [3, 30_000, 30_000]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="input_size is 30000x30000, 4096 px is the largest side"):
+        load_timm(f"timm:{tmp_path}")
