@@ -22,7 +22,7 @@ CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
 LORA_WEIGHT_PATTERN = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.\w+)?\.weight")
 PLAIN_LORA_CONFIG: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("fan_in_fan_out", "lora_bias"), (False,)),
+    **dict.fromkeys(("use_dora", "use_qalora", "fan_in_fan_out", "lora_bias"), (False,)),
     **dict.fromkeys(
         ("alora_invocation_tokens", "layer_replication", "target_parameters", "trainable_token_indices"), ([],)
     ),
@@ -32,7 +32,6 @@ PLAIN_LORA_CONFIG: Mapping[str, tuple[Any, ...]] = {
     "alpha_pattern": ({},),
 }
 """Values that these keys of a configuration may have, if present, for an adapter of two matrices per layer."""
-SCALE_OPTION = "use_rslora"  # the only option `use_...` that is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ def make_adapter(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sourc
     if pairs and not any(pair["B"].any() for pair in pairs.values()):
         raise CheckpointError(f"{source}: every lora_B is zero, so it was never trained")
     rank, alpha = config["r"], config["lora_alpha"]
-    scale = alpha / (math.sqrt(rank) if config.get(SCALE_OPTION) else rank)
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     low_rank = {module: (pair["A"], pair["B"] * scale) for module, pair in pairs.items()}
     return LoraAdapter(low_rank=low_rank, full_weights=full_weights)
 
@@ -83,7 +82,6 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
     if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise CheckpointError(f"{path}: r and lora_alpha must be numbers, r > 0, got {rank!r} and {alpha!r}")
     options = {key: config[key] for key, plain in PLAIN_LORA_CONFIG.items() if config.get(key) not in (*plain, None)}
-    options |= {key: value for key, value in config.items() if key.startswith("use_") and key != SCALE_OPTION and value}
     if (peft_type := config.get("peft_type")) != "LORA" or options:
         raise CheckpointError(f"{path}: only plain LoRA is supported, this is {peft_type} with {options}")
 
