@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from embodied_rm.api.camera_vector_env import CameraVectorEnv
     from embodied_rm.api.clip_output import ClipOutput
     from embodied_rm.api.demonstration_reward_model import DemonstrationRewardModel, from_demonstration
+    from embodied_rm.api.frame_scorer import FrameScorer
     from embodied_rm.api.imagination import dpo
     from embodied_rm.api.learned_reward import LearnedReward
     from embodied_rm.api.local_client import LocalClient
     from embodied_rm.api.offline import learn_offline
-    from embodied_rm.api.policies import clone, refine
+    from embodied_rm.api.policies import clone, load_policy, refine
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
     from embodied_rm.api.sources import load_reward_model, open_dataset
     from embodied_rm.api.train_model import train
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_rm.errors import CheckpointError, DataError, UserError
     from embodied_rm.hub_checkpoint import HubCheckpoint
     from embodied_rm.rewards.reward_config import RewardConfig
+    from embodied_rm.rl.learner.policy import save_policy
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
 EXPORTS = {
@@ -40,6 +42,7 @@ EXPORTS = {
     "DemonstrationRewardModel": "embodied_rm.api.demonstration_reward_model",
     "Episode": "embodied_rm.types",
     "FeatureMap": "embodied_rm.data.feature_map",
+    "FrameScorer": "embodied_rm.api.frame_scorer",
     "HubCheckpoint": "embodied_rm.hub_checkpoint",
     "LearnedReward": "embodied_rm.api.learned_reward",
     "LocalClient": "embodied_rm.api.local_client",
@@ -54,9 +57,11 @@ EXPORTS = {
     "dpo": "embodied_rm.api.imagination",
     "from_demonstration": "embodied_rm.api.demonstration_reward_model",
     "learn_offline": "embodied_rm.api.offline",
+    "load_policy": "embodied_rm.api.policies",
     "load_reward_model": "embodied_rm.api.sources",
     "open_dataset": "embodied_rm.api.sources",
     "refine": "embodied_rm.api.policies",
+    "save_policy": "embodied_rm.rl.learner.policy",
     "train": "embodied_rm.api.train_model",
 }
 """Public name -> module that defines it."""
@@ -69,6 +74,7 @@ __all__ = [
     "DemonstrationRewardModel",
     "Episode",
     "FeatureMap",
+    "FrameScorer",
     "HubCheckpoint",
     "LearnedReward",
     "LocalClient",
@@ -83,9 +89,11 @@ __all__ = [
     "dpo",
     "from_demonstration",
     "learn_offline",
+    "load_policy",
     "load_reward_model",
     "open_dataset",
     "refine",
+    "save_policy",
     "train",
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
+from embodied_rm.api.frame_scorer import FrameScorer
 from embodied_rm.api.hub_upload import push_folder
 from embodied_rm.errors import UserError
 from embodied_rm.hub_checkpoint import HubCheckpoint
@@ -91,6 +92,35 @@ class BaseRewardModel(ABC, Generic[M]):
         threshold = capabilities.select_success_threshold(success_threshold)
         return ClipOutput(**vars(output), done=done_frames(output, threshold, success_patience))
 
+    def frame_scorer(
+        self,
+        instruction: str,
+        *,
+        success_threshold: float | None = RewardConfig.success_threshold,
+        success_patience: int = RewardConfig.success_patience,
+    ) -> FrameScorer:
+        """Return what scores an episode while it happens, such as the images of a robot's cameras.
+
+            scorer = model.frame_scorer("open the drawer")
+            for images in camera:  # {"front": uint8 [H, W, 3]}
+                output = scorer.score(images)
+                print(output.progress[0], output.done[0])
+
+        Args:
+            instruction: As in `score`.
+            success_threshold: As in `score`.
+            success_patience: As in `score`.
+
+        Returns:
+            A scorer of one episode, whose method `score` takes its next frame.
+
+        Raises:
+            UserError: For a rule that does not fit, or a model of complete videos.
+        """
+        RewardConfig(success_threshold=success_threshold, success_patience=success_patience)  # checks both
+        threshold = self.capabilities.select_success_threshold(success_threshold)
+        return FrameScorer(self.model, instruction, self._resize, threshold, success_patience)
+
     def evaluate(self, data: Iterable[Episode]) -> dict[str, object]:
         """Compare the model with annotated episodes, and with baselines that see no image.
 
@@ -115,7 +145,8 @@ class BaseRewardModel(ABC, Generic[M]):
             data: Episodes whose success is known.
 
         Returns:
-            One result per case: `case.name`, `value`, `num_trials`, `passed` (None: the data hold nothing for it).
+            One result per case: `case.name`, `value`, `num_trials`, `passed` (None: the data hold
+                nothing for it, or the case is for comparison).
 
         Raises:
             DataError: When no episode's success is known.
@@ -125,7 +156,7 @@ class BaseRewardModel(ABC, Generic[M]):
         return audit(self.model, [self._resize(episode) for episode in data], AuditRewardConfig(), NullReporter())
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a checkpoint: safetensors and a JSON manifest with SHA-256 sums. Frozen encoders are not in it.
+        """Write a checkpoint: safetensors and a JSON manifest with SHA-256 sums.
 
         Args:
             folder: Where to write it; `load_reward_model` and `checkpoint=` read it.

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.client.instructions import resolve_instructions
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.learner.policy import load_policy as read_policy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
-from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
+from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder, open_kept_or_temporary
 from embodied_rm.training.teaching import TEACH_DIR, TeachConfig, Teacher
 from embodied_rm.types import Episode
@@ -69,7 +72,7 @@ def refine(
     """Refine a policy on a learned reward, with the defaults of `embodied-rm refine`.
 
     Args:
-        envs: What `LearnedReward` returned for a vector environment with `render_views`, `view_names`, `instructions`
+        envs: A vector environment of `LearnedReward` with `render_views`, `view_names`, `instructions`
             and `AutoresetMode.DISABLED`, such as the simulator of this package.
         policy: The policy to start from; it is not changed.
         recorded: Episodes with states and actions, good and bad, for the algorithms hnpg and rlpd; the model scores
@@ -82,7 +85,8 @@ def refine(
         folder: Run folder, for `progress.jsonl`, `metrics.json` with both success rates, and checkpoints; an
             interrupted refinement continues there. None: nothing is kept on disk.
         reporter: Shows progress; None: nothing is shown.
-        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. With
+        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`. The default
+            of `eval_episodes`, of `eval_envs` after each iteration, is 0. With
             `algorithm="rlpd"`, `takeover={"stall_steps": 20, "helper": ...}` lets a person or program act where the
             policy makes no progress (`embodied_rm.rl.envs.takeover.Helper`).
 
@@ -109,7 +113,16 @@ def refine(
     if recorded is not None and refine_config.algorithm not in USES_RECORDED:
         raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
     transitions = None if recorded is None else reward_transitions(list(recorded), spec)
-    options = RefineOptions(recorded=transitions, helper=helper)
+    if refine_config.eval_episodes and eval_envs is None:
+        raise UserError(f"eval_episodes={refine_config.eval_episodes} needs eval_envs=, on which they are played")
+    seed = refine_config.seed
+
+    def evaluate(learned: GaussianPolicy, num_episodes: int) -> EvalResult:
+        assert eval_envs is not None
+        return evaluate_policy(eval_envs, learned, num_episodes, seed)
+
+    per_iteration = partial(evaluate, num_episodes=refine_config.eval_episodes) if refine_config.eval_episodes else None
+    options = RefineOptions(evaluate_iteration=per_iteration, recorded=transitions, helper=helper)
     reporter, model = reporter or NullReporter(), spec.model
     rewarded_envs: VectorEnv = InstructedEnv(envs.env, spec.instructions)  # type: ignore[attr-defined]
     with open_kept_or_temporary(folder) as run:
@@ -124,13 +137,30 @@ def refine(
             refine_config,
             run,
             reporter,
-            None
-            if eval_envs is None
-            else lambda learned: evaluate_policy(eval_envs, learned, final_eval_episodes, refine_config.seed),
+            None if eval_envs is None else partial(evaluate, num_episodes=final_eval_episodes),
             options,
         )
         run.write_json("metrics.json", result.metrics())
     return result.policy
+
+
+def load_policy(folder: str | Path) -> GaussianPolicy:
+    """Load a policy of `save_policy`, or of a run of `embodied-rm clone`, `offline` or `refine`.
+
+        policy = embodied_rm.load_policy("runs/refine/lift")
+        action = policy.act(observation)  # float32 [N, D] -> [N, A]: the mean action, without exploration noise
+
+    Args:
+        folder: Folder of the policy, or run folder.
+
+    Returns:
+        The policy.
+
+    Raises:
+        UserError: When there is none.
+        CheckpointError: When it is damaged.
+    """
+    return read_policy(resolve_checkpoint(Path(folder), POLICY_DIR))
 
 
 def open_teacher(

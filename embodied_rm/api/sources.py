@@ -27,8 +27,8 @@ def open_dataset(
     """Open episodes of any layout: LeRobot v2.1 and v3.0, mp4 files, tables of them, robomimic, Minari.
 
     Args:
-        path: A folder or an HDF5 file; "hub:owner/name" for a dataset on the Hugging Face Hub.
-        instruction: The instruction of plain recordings that have none.
+        path: A folder, a video or an HDF5 file; "hub:owner/name" for a dataset on the Hugging Face Hub.
+        instruction: The instruction of recordings and HDF5 files, in place of a stored one.
         features: Names of stored views and columns, where they differ from the ones that a model knows.
 
     Returns:

@@ -36,8 +36,8 @@ def train(
     Args:
         data: Episodes with annotated subtasks, or with a progress column.
         init_from: A model to continue from; its image tower, image size and fusion stay. It is not changed.
-        held_out: Episodes that must not be among `data`, nor begin in the same scene as one that is. The weights that
-            score them best are kept.
+        held_out: Episodes that are not in `data`, and whose scenes are not in it either. The weights that score them
+            best are kept.
         eval_percent: Percent of the training between two evaluations on `held_out`; 0: none, the last weights are kept.
         patience: Evaluations in a row without a new best after which training stops; 0: it never stops early.
         device: Device of the model in training: `cpu` or `cuda`. The trained model is on the CPU.

@@ -62,6 +62,7 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
         envs,
         policy,
         eval_envs=make_envs(2),
+        eval_episodes=3,
         final_eval_episodes=2,
         folder=tmp_path / "run",
         iterations=2,
@@ -70,9 +71,13 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
         ppo=TINY_PPO,
     )
     rows = (tmp_path / "run" / "progress.jsonl").read_text().splitlines()
-    assert len(rows) == 2
+    assert [json.loads(row)["eval_episodes"] for row in rows] == [3, 3]
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["iterations"] == 2 and metrics["refined_success"]["episodes"] == 2
+    erm.save_policy(tmp_path / "saved", refined)
+    for folder in (tmp_path / "saved", tmp_path / "run"):
+        loaded = erm.load_policy(folder).state_dict()
+        assert all(np.array_equal(loaded[name], tensor) for name, tensor in refined.state_dict().items())
     after = refined.state_dict()
     assert any(not np.array_equal(before[name], after[name]) for name in before), "it learned"
     assert all(np.array_equal(before[name], policy.state_dict()[name]) for name in before), "the given one is unchanged"

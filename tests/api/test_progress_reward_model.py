@@ -43,6 +43,25 @@ def test_an_array_is_the_first_view_at_any_size(model: erm.ProgressRewardModel) 
     assert len(model.score(clip(size=90), "open the drawer")) == 6
 
 
+@pytest.mark.parametrize("instruction", ["open the drawer", "open the drawer; then lift the cube"])
+def test_a_live_episode_is_scored_as_its_clip_is(model: erm.ProgressRewardModel, instruction: str) -> None:
+    frames = {"front": clip(5, seed=1, size=90), "wrist": clip(5, seed=2, size=90)}
+    rule = {"success_threshold": 1e-9, "success_patience": 3}
+    expected = model.score(frames, instruction, **rule)
+    scorer = model.frame_scorer(instruction, **rule)
+    outputs = [scorer.score({view: video[t] for view, video in frames.items()}) for t in range(5)]
+    for name in ("progress", "valid", "subtask", "success", "uncertainty", "ood", "done"):
+        live = np.concatenate([getattr(output, name) for output in outputs])
+        np.testing.assert_allclose(live, getattr(expected, name), atol=1e-5, err_msg=name)
+
+
+def test_a_live_frame_is_one_image(model: erm.ProgressRewardModel) -> None:
+    scorer = model.frame_scorer("open the drawer")
+    with pytest.raises(erm.UserError, match=r"must be uint8 \[T, H, W, 3\]"):
+        scorer.score(clip(2))
+    assert len(scorer.score(clip(1)[0])) == 1
+
+
 def test_no_frame_depends_on_a_later_one(model: erm.ProgressRewardModel) -> None:
     frames = clip(8)
     whole, start = model.score(frames, "open the drawer"), model.score(frames[:5], "open the drawer")
