@@ -108,3 +108,16 @@ def test_a_damaged_list_of_tasks_leaves_the_instructions_of_the_episodes(dataset
     source = open_dataset(dataset)
     assert [meta.instruction for meta in source.meta] == ["do thing 0", "do thing 1"]
     assert "cut short or not parquet" in source.issues[0].message
+
+
+def test_tasks_that_change_without_a_list_of_names_are_reported(dataset: Path) -> None:
+    indices, listed = [0, 0, 0, 1, 1, 1, 1, 1] + [0] * 6, ["lift the cube", "open the drawer"]
+    set_tasks(dataset, listed, indices, [listed, listed[:1]])
+    names = pa.table({"task_index": [0, 1], "sentence": listed})
+    pq.write_table(names, dataset / "meta/tasks.parquet")
+    source = open_dataset(dataset)
+    assert [meta.instruction for meta in source.meta] == ["lift the cube"] * 2
+    (issue,) = source.issues
+    assert (
+        issue.episodes == () and "has no names of task_index: episode_000000 has its first instruction" in issue.message
+    )

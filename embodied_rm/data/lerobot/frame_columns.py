@@ -99,6 +99,11 @@ class FrameAnnotations:
     def instruction(self, meta: EpisodeMeta, tasks: Sequence[int]) -> str:
         """Return the names of the tasks of an episode that are not blank, as sub-goals; else its own instruction."""
         names = [self.task_names[task] for task in tasks if task in self.task_names]
+        if len(set(tasks)) > 1 and not names:
+            lists = f"meta/{' or meta/'.join(TASK_LISTS)}"
+            self._report(
+                "task list", f"{lists} has no names of task_index: {meta.name} has its first instruction alone"
+            )
         if any(names) and not all(names):
             message = f"frames of {meta.name} have a blank task: left out of its instruction"
             self._report("task_index", message)
