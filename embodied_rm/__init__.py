@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from embodied_rm.api.learned_reward import LearnedReward
     from embodied_rm.api.local_client import LocalClient
     from embodied_rm.api.offline import learn_offline
-    from embodied_rm.api.policies import clone, load_policy, refine
+    from embodied_rm.api.policies import clone, load_policy, refine, save_policy
     from embodied_rm.api.progress_reward_model import ProgressRewardModel
     from embodied_rm.api.sources import load_reward_model, open_dataset
     from embodied_rm.api.train_model import train
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from embodied_rm.errors import CheckpointError, DataError, UserError
     from embodied_rm.hub_checkpoint import HubCheckpoint
     from embodied_rm.rewards.reward_config import RewardConfig
-    from embodied_rm.rl.learner.policy import save_policy
     from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
 EXPORTS = {
@@ -61,7 +60,7 @@ EXPORTS = {
     "load_reward_model": "embodied_rm.api.sources",
     "open_dataset": "embodied_rm.api.sources",
     "refine": "embodied_rm.api.policies",
-    "save_policy": "embodied_rm.rl.learner.policy",
+    "save_policy": "embodied_rm.api.policies",
     "train": "embodied_rm.api.train_model",
 }
 """Public name -> module that defines it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from embodied_rm.api.base_reward_model import check_overwrite
 from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
@@ -21,6 +22,7 @@ from embodied_rm.rl.cloning.bc import clone as clone_pairs
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.learner.policy import load_policy as read_policy
+from embodied_rm.rl.learner.policy import save_policy as write_policy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import RefineOptions
@@ -161,6 +163,25 @@ def load_policy(folder: str | Path) -> GaussianPolicy:
         CheckpointError: When it is damaged.
     """
     return read_policy(resolve_checkpoint(Path(folder), POLICY_DIR))
+
+
+def save_policy(policy: GaussianPolicy, folder: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a policy: safetensors and a JSON manifest.
+
+    Args:
+        policy: A policy of `clone`, `learn_offline`, `dpo` or `refine`.
+        folder: Where to write it; `load_policy` and the key `policy=` of commands read it.
+        overwrite: Replace the policy that is in the folder.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: When the folder holds something and `overwrite` is not set.
+    """
+    check_overwrite(Path(folder), overwrite=overwrite)
+    write_policy(folder, policy)
+    return Path(folder)
 
 
 def open_teacher(

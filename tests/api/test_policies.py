@@ -74,7 +74,9 @@ def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_p
     assert [json.loads(row)["eval_episodes"] for row in rows] == [3, 3]
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["iterations"] == 2 and metrics["refined_success"]["episodes"] == 2
-    erm.save_policy(tmp_path / "saved", refined)
+    assert erm.save_policy(refined, tmp_path / "saved") == tmp_path / "saved"
+    with pytest.raises(erm.UserError, match="is not empty"):
+        erm.save_policy(refined, tmp_path / "saved")
     for folder in (tmp_path / "saved", tmp_path / "run"):
         loaded = erm.load_policy(folder).state_dict()
         assert all(np.array_equal(loaded[name], tensor) for name, tensor in refined.state_dict().items())

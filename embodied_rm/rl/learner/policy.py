@@ -191,13 +191,7 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std
 
 
 def save_policy(folder: Path | str, policy: GaussianPolicy, **manifest: Any) -> None:
-    """Write a policy as a checkpoint folder: safetensors and a JSON manifest.
-
-    Args:
-        folder: Where to write it.
-        policy: The policy.
-        **manifest: Further entries of its manifest, such as the task.
-    """
+    """Write the policy as a checkpoint folder; `manifest` has further entries of its manifest."""
     save_tensors(folder, policy.state_dict(), {**manifest, "architecture": ARCHITECTURE, "spec": asdict(policy.spec)})
 
 
