@@ -116,8 +116,7 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
         "report.html",
         "shards",
         "progress.parquet",
-        "episode_000000.png",
-        "episode_000000.mp4",
+        "episodes",
     }
     assert {path.name for path in tmp_path.iterdir()} == {"demo", "scored"}
 

@@ -23,7 +23,7 @@ def test_score_and_evaluate_agree(unseen: Path, reward_model: Path, tmp_path: Pa
     table = pq.read_table(tmp_path / "score" / "progress.parquet").to_pydict()
     lengths = [meta.length for meta in open_dataset(unseen / "dataset").meta]
     assert len(table["index"]) == lengths[1] + lengths[3]
-    assert not list((tmp_path / "score").glob("*.mp4"))
+    assert not list((tmp_path / "score").rglob("*.mp4"))
     assert (
         main(
             ["evaluate", *common, f"report_episodes={NUM_EPISODES}", "model_name=mine", f"out={tmp_path / 'evaluate'}"]
