@@ -50,7 +50,7 @@ class EntryIssues:
         else:
             self._further.append(episode)
 
-    def list(self) -> list[DataIssue]:
+    def collect(self) -> list[DataIssue]:
         """Return the issues."""
         if not self._further:
             return self._issues

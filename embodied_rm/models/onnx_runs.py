@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from threading import current_thread
 from typing import Any, TypeVar
 
@@ -21,8 +22,6 @@ MAX_THREADS = 32  # that wait for runs of one graph each
 
 T = TypeVar("T")
 _active_options: set[Any] = set()
-_executors: dict[int, ThreadPoolExecutor] = {}
-"""Process id -> threads that wait for single runs; a fork does not inherit them."""
 
 
 def run_session(session: Any, feeds: dict[str, Any]) -> list[Any]:
@@ -33,9 +32,14 @@ def run_session(session: Any, feeds: dict[str, Any]) -> list[Any]:
     """
     if current_thread().name.startswith(THREAD_PREFIX):  # whoever started this thread waits for it
         return _run(session, feeds)
-    executor = _executors.setdefault(os.getpid(), ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=THREAD_PREFIX))
-    (outputs,) = wait_for_runs([executor.submit(_run, session, feeds)])
+    (outputs,) = wait_for_runs([_single_runs(os.getpid()).submit(_run, session, feeds)])
     return outputs
+
+
+@cache
+def _single_runs(process_id: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that wait for single runs; a fork does not inherit those of its parent."""
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=THREAD_PREFIX)
 
 
 def wait_for_runs(futures: Iterable[Future[T]]) -> list[T]:

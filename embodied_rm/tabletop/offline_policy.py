@@ -48,10 +48,9 @@ class OfflineCommand(OfflineConfig, OfflineReward):
             )
 
     @property
-    def reward_model(self) -> Path | None:
-        """Folder of the model that scores the videos; None: no video is read."""
-        scores_videos = self.needs_predictions and self.user_answers is None
-        return resolve_reward_model(self.checkpoint) if scores_videos else None
+    def scores_videos(self) -> bool:
+        """Whether a reward model scores the videos."""
+        return self.needs_predictions and self.user_answers is None
 
 
 def main(config: OfflineCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -59,7 +58,7 @@ def main(config: OfflineCommand, run: RunFolder, reporter: Reporter) -> None:
     task = make_task(config.task).name
     source = LeRobotDataset(resolve_dataset(config.data))
     rows = demonstration_rows(source, task, failures=True)
-    net = None if config.reward_model is None else load_progress_net(config.reward_model)
+    net = load_progress_net(resolve_reward_model(config.checkpoint)) if config.scores_videos else None
     episodes, seed = config.eval_episodes, config.seed
     evaluate = make_evaluator(config.task, config.env, episodes=episodes, seed=seed)
     reporter.table(

@@ -51,7 +51,7 @@ def read_rows(
         except DataError as error:
             invalid.add(index)
             issues.add(str(error), default_name(index))
-    found = [*issues.list(), *check_episode_list(path, rows, invalid, info["total_episodes"])]
+    found = [*issues.collect(), *check_episode_list(path, rows, invalid, info["total_episodes"])]
     return sorted(rows, key=lambda row: row.index), found + find_unread(path, records)
 
 

@@ -44,7 +44,7 @@ def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
             recordings.append(replace(_parse_recording(folder, name, entry), episode_index=index))
         except DataError as error:
             issues.add(f"entry {index} ({name}): {error}", name)
-    return recordings, issues.list()
+    return recordings, issues.collect()
 
 
 def read_table_entry(folder: Path, name: str) -> Recording:
