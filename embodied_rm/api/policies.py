@@ -102,16 +102,7 @@ def refine(
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
         raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
-    helper = None
-    if isinstance(takeover := config.get("takeover"), Mapping):
-        helper = takeover.get("helper")
-        config["takeover"] = {name: value for name, value in takeover.items() if name != "helper"}
-    refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
-    if refine_config.ppo.gamma != spec.gamma:
-        raise UserError(
-            f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
-            "shaping by another discount would change the optimal policy"
-        )
+    refine_config, helper = read_refine_config(config, spec)
     if recorded is not None and refine_config.algorithm not in USES_RECORDED:
         raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
     transitions = None if recorded is None else reward_transitions(list(recorded), spec)
@@ -144,6 +135,21 @@ def refine(
         )
         run.write_json("metrics.json", result.metrics())
     return result.policy
+
+
+def read_refine_config(config: dict[str, Any], spec: RewardSpec) -> tuple[RefineConfig, Any]:
+    """Return the config of a refinement and its helper, None: it has none. `UserError` for settings that do not fit."""
+    helper = None
+    if isinstance(takeover := config.get("takeover"), Mapping):
+        helper = takeover.get("helper")
+        config["takeover"] = {name: value for name, value in takeover.items() if name != "helper"}
+    refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
+    if refine_config.ppo.gamma != spec.gamma:
+        raise UserError(
+            f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
+            "shaping by another discount would change the optimal policy"
+        )
+    return refine_config, helper
 
 
 def load_policy(folder: str | Path) -> GaussianPolicy:
