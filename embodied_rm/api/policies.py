@@ -25,10 +25,10 @@ from embodied_rm.rl.learner.policy import load_policy as read_policy
 from embodied_rm.rl.learner.policy import save_policy as write_policy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import RefineOptions
+from embodied_rm.rl.refine import EvaluateFn, RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
-from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
+from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder, open_kept_or_temporary
 from embodied_rm.training.teaching import TEACH_DIR, TeachConfig, Teacher
 from embodied_rm.types import Episode
@@ -102,20 +102,7 @@ def refine(
     spec = getattr(envs, "reward_spec", None)
     if not isinstance(spec, RewardSpec):
         raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
-    refine_config, helper = read_refine_config(config, spec)
-    if recorded is not None and refine_config.algorithm not in USES_RECORDED:
-        raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
-    transitions = None if recorded is None else reward_transitions(list(recorded), spec)
-    if refine_config.eval_episodes and eval_envs is None:
-        raise UserError(f"eval_episodes={refine_config.eval_episodes} needs eval_envs=, on which they are played")
-    seed = refine_config.seed
-
-    def evaluate(learned: GaussianPolicy, num_episodes: int) -> EvalResult:
-        assert eval_envs is not None
-        return evaluate_policy(eval_envs, learned, num_episodes, seed)
-
-    per_iteration = partial(evaluate, num_episodes=refine_config.eval_episodes) if refine_config.eval_episodes else None
-    options = RefineOptions(evaluate_iteration=per_iteration, recorded=transitions, helper=helper)
+    refine_config, options = read_refine_options(config, spec, recorded, eval_envs)
     reporter, model = reporter or NullReporter(), spec.model
     rewarded_envs: VectorEnv = InstructedEnv(envs.env, spec.instructions)  # type: ignore[attr-defined]
     with open_kept_or_temporary(folder) as run:
@@ -130,11 +117,32 @@ def refine(
             refine_config,
             run,
             reporter,
-            None if eval_envs is None else partial(evaluate, num_episodes=final_eval_episodes),
+            make_evaluation(eval_envs, final_eval_episodes, refine_config.seed),
             options,
         )
         run.write_json("metrics.json", result.metrics())
     return result.policy
+
+
+def make_evaluation(eval_envs: VectorEnv | None, episodes: int, seed: int) -> EvaluateFn | None:
+    """Return the evaluation of a policy in environments; None: there are none."""
+    return None if eval_envs is None else partial(evaluate_policy, eval_envs, episodes=episodes, seed=seed)
+
+
+def read_refine_options(
+    config: dict[str, Any], spec: RewardSpec, recorded: Iterable[Episode] | None, eval_envs: VectorEnv | None
+) -> tuple[RefineConfig, RefineOptions]:
+    """Return the config of a refinement and what it is given beside. `UserError` for settings that do not fit."""
+    refine_config, helper = read_refine_config(config, spec)
+    if recorded is not None and refine_config.algorithm not in USES_RECORDED:
+        raise UserError(f"recorded= is for algorithm={' or '.join(USES_RECORDED)}: set both, or neither")
+    transitions = None if recorded is None else reward_transitions(list(recorded), spec)
+    episodes = refine_config.eval_episodes
+    if episodes and eval_envs is None:
+        raise UserError(f"eval_episodes={episodes} needs eval_envs=, on which they are played")
+    evaluate_iteration = make_evaluation(eval_envs, episodes, refine_config.seed) if episodes else None
+    options = RefineOptions(evaluate_iteration=evaluate_iteration, recorded=transitions, helper=helper)
+    return refine_config, options
 
 
 def read_refine_config(config: dict[str, Any], spec: RewardSpec) -> tuple[RefineConfig, Any]:

@@ -6,18 +6,15 @@ from typing import Any, ClassVar
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
-import transformers
 from torch import Tensor
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, Query
 from embodied_rm.models.judges.chat_template import ChatTemplate
 from embodied_rm.models.judges.judge_state import EpisodeContext
-from embodied_rm.models.judges.local import WEIGHT_DTYPES
+from embodied_rm.models.judges.local import WEIGHT_DTYPES, load_processor
 from embodied_rm.models.judges.questions import ParsedAnswer, Question, camera_videos, mean_head_output
 from embodied_rm.models.judges.released_prompts import ROBOMETER_PROMPT
-from embodied_rm.models.load_pretrained import checkpoint_errors
-from embodied_rm.models.processor_limits import check_tokenizer
 from embodied_rm.models.released.robometer_adapter import ADAPTER_NAME, is_adapter_only, switch_adapter
 from embodied_rm.models.released.robometer_weights import HEAD_NAMES, check_readout, load_backbone, load_heads
 
@@ -109,10 +106,7 @@ def to_progress(logits: Tensor) -> Tensor:
 
 
 def _load_processor(base_model: Path) -> Any:
-    options: Any = {"local_files_only": True}
-    check_tokenizer(base_model)
-    with checkpoint_errors(f"{base_model}: its processor cannot be loaded"):
-        processor = transformers.AutoProcessor.from_pretrained(base_model, trust_remote_code=False, **options)
+    processor = load_processor(base_model, "its processor cannot be loaded")
     vocab = processor.tokenizer.get_vocab()
     for token in ADDED_TOKENS:
         if token not in vocab:
