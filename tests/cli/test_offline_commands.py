@@ -68,6 +68,8 @@ def test_what_recorded_episodes_do_not_permit_is_refused(
         (["factors=[progress,force]"], "factors must be among success, progress, duration, effort, got 'force'"),
         (["judge=vlac", "judge.folder=x"], "judge=vlac cannot compare clips"),
         (["judge=question", "judge.folder=x", "flip_rate=0.1"], "changes answers by recorded factors"),
+        (["judge=question", "judge.folder=x", "judge.question=rubric"], "judge.question= is of questions about one"),
+        (["judge=question", "judge.folder=x", "judge.readings=3"], "judge.readings= is of questions about one episode"),
         (["person=true", "flip_rate=0.1"], "changes answers by recorded factors: leave person= out"),
         (["person=true", "judge=question", "judge.folder=x"], "person=true and judge=question both answer"),
         (["person=true", "factors=[effort]"], "factors=[effort] compare without person=: leave one of them out"),

@@ -81,6 +81,7 @@ def main(config: PreferCommand, run: RunFolder, reporter: Reporter) -> None:
         if config.judge.type != "question":
             raise UserError(f"judge={config.judge.type} cannot compare clips: use judge=question, or leave judge= out")
         config.judge.check_location()
+        check_asks_about_clips(config.judge)
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     goals = {meta.name: goal_of(meta) for meta in source.meta}
     pairs = draw_clip_pairs(goals, config.num_pairs, config.clip_share, config.seed)
@@ -124,6 +125,14 @@ def make_comparer(config: PreferCommand, source: EpisodeSource, reporter: Report
     judge = VlmClipJudge(make_chat(config.judge), use_logprobs=config.judge.answer_mode == LOGPROB_ANSWERS)
     size = (config.judge.image_size[0], config.judge.image_size[1]) if config.judge.image_size else None
     return judge_comparer(judge, source, config.judge.views, size)
+
+
+def check_asks_about_clips(judge: JudgeConfig) -> None:
+    """Raise `UserError` for settings of questions about one episode: the question about two clips has none of them."""
+    names = ("readings", "frames", "goal_images", *(() if judge.answer_mode == LOGPROB_ANSWERS else ("question",)))
+    for name in names:
+        if getattr(judge, name) != getattr(JudgeConfig, name):
+            raise UserError(f"judge.{name}= is of questions about one episode, and prefer compares two: leave it out")
 
 
 def recorded_facts(meta: EpisodeMeta, columns: EpisodeColumns) -> RecordedFacts:
