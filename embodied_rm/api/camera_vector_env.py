@@ -150,16 +150,21 @@ class TaskEnv(gym.Wrapper):
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, infos = self.env.step(action)
-        success = read_success(infos, self._success_key)
+        success = read_success(infos, self._success_key, bool(terminated or truncated))
         # A success that does not end the episode: the environment may have ended it there, and goes on.
         terminated = success or terminated if self._ends_on_success else terminated and not success
         numbers = flatten_numbers(self.env.observation_space, observation)
         return numbers, reward, terminated, truncated, {"success": success}
 
 
-def read_success(infos: Mapping[str, Any], key: str | None) -> bool:
-    """Return the success in the infos of a step; `UserError` if it is not there, or neither true nor false."""
+def read_success(infos: Mapping[str, Any], key: str | None, has_ended: bool) -> bool:
+    """Return the success in the infos of a step; `UserError` if it is not there, or neither true nor false.
+
+    Before the end, infos without any success are of none: some environments state it in the last step alone.
+    """
     stated = {name: value for name, value in infos.items() if value is not None}
+    if not has_ended and not any(name in stated for name in (*SUCCESS_KEYS, key)):
+        return False
     name = next((name for name in ((key,) if key else SUCCESS_KEYS) if name in stated), None)
     if name is None:
         raise UserError(f"{unknown_name_message(key or SUCCESS_KEYS[0], stated, 'info of a step')}; set success_key=")

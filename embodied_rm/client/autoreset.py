@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
@@ -16,6 +17,8 @@ MODES = {mode.value.casefold(): mode for mode in AutoresetMode}
 FINAL_OBSERVATION_KEYS = ("final_obs", "final_observation")
 """Keys of the infos of observations before a reset: of Gymnasium >= 1.0, and of older and of torch environments."""
 FINAL_INFO_KEY = "final_info"
+FINAL_KEY_PATTERN = re.compile("_?(?:final|terminal|last)_(?:obs|observation|observations|info|infos)")
+"""Keys by which libraries hand over what was before a reset, such as `terminal_observation` of Stable-Baselines3."""
 SINGLE_RESET_MESSAGE = "one environment must not reset itself; call reset after an episode ended"
 
 
@@ -53,7 +56,7 @@ def final_observation_key(infos: Mapping[str, Any]) -> Optional[str]:
 
 def check_no_final_observations(mode: AutoresetMode, infos: Mapping[str, Any]) -> None:
     """Raise `ValueError` if an environment of another mode seems to reset in the step that ends an episode."""
-    key = next((key for key in (*FINAL_OBSERVATION_KEYS, FINAL_INFO_KEY) if key in infos), None)
+    key = next((key for key in infos if FINAL_KEY_PATTERN.fullmatch(key)), None)
     if key is not None:
         raise ValueError(
             f"the environment declares {mode.name}, and its infos have {key!r}, as if it resets in the step that ends "

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, signature
+from collections.abc import Callable, Mapping
 from typing import Any, Optional, Union
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from .arrays import is_tensor, row_mask, rows_of, to_numpy
+from .arrays import is_tensor, to_numpy
 from .autoreset import check_no_single_autoreset, check_single_step
 from .episode_scorer import ENV_SUCCESS, EpisodeScorer, ShapingConfig
 from .frame_getters import FinalFrameGetter, FrameGetter
 from .instructions import Instructions
+from .reset_rows import bind_arguments, check_no_partial_reset, read_reset_mask, split_reset_result
 from .reward_client import RewardClient
 from .vector_reward import StepResult, VectorReward, check_model_ends, step_infos
 from .wire import Frames
 
 SINGLE_ROW = np.zeros(1, np.int64)
-NAMED_KINDS = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-ROW_ARGUMENTS = ("env_ids", "env_idx")
-"""Names under which the reset of a torch environment takes rows: of Isaac Lab and mjlab, and of ManiSkill."""
 
 
 class LearnedReward(VectorWrapper):
@@ -77,10 +74,10 @@ class LearnedReward(VectorWrapper):
         self.scorer = self._reward.scorer
 
     def reset(self, *, seed: Any = None, options: Optional[dict[str, Any]] = None) -> Any:
-        """Reset all rows, or those of `options["reset_mask"]`; ManiSkill's name is `options["env_idx"]`."""
+        """Reset all rows, or those of `options["reset_mask"]` or a name of `ROW_NAME_PATTERN`, such as "env_idx"."""
         # Read before the environment is reset: Gymnasium's own environments remove the mask from the options.
         mask = read_reset_mask(self.num_envs, options or {})
-        observation, infos = self.env.reset(seed=seed, options=options)
+        observation, infos = split_reset_result(self.env.reset(seed=seed, options=options))
         self._reward.reset(mask, observation)
         return observation, infos
 
@@ -110,10 +107,10 @@ class TorchLearnedReward:
         self.scorer = self._reward.scorer
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
-        """Reset all rows, or those of the argument `env_ids`, of `options["env_idx"]` or `options["reset_mask"]`."""
+        """Reset all rows, or those of an argument or option of `ROW_NAME_PATTERN`, such as `env_ids`."""
         named = bind_arguments(self.env.reset, args, kwargs)
         mask = read_reset_mask(self._reward.num_envs, {**(named.get("options") or {}), **named})
-        observation, infos = self.env.reset(*args, **kwargs)
+        observation, infos = split_reset_result(self.env.reset(*args, **kwargs))
         self._reward.reset(mask, observation)
         return observation, infos
 
@@ -127,6 +124,7 @@ class TorchLearnedReward:
         self.env.close()
 
     def __getattr__(self, name: str) -> Any:
+        check_no_partial_reset(name)
         env = self.__dict__["env"]
         return getattr(env if hasattr(env, name) else getattr(env, "unwrapped", env), name)
 
@@ -155,7 +153,7 @@ class SingleLearnedReward(gym.Wrapper):
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset the environment and open an episode."""
-        observation, infos = self.env.reset(**kwargs)
+        observation, infos = split_reset_result(self.env.reset(**kwargs))
         instruction = self._instruction(self.env) if callable(self._instruction) else self._instruction
         frames = self._get_frames(self.env, add_batch_axis(observation), SINGLE_ROW)
         self.scorer.reset(SINGLE_ROW, [instruction], frames)
@@ -180,29 +178,6 @@ class SingleLearnedReward(gym.Wrapper):
         """Close the environment and delete its episode from the service; the client stays open."""
         self.scorer.end()
         super().close()
-
-
-def read_reset_mask(num_envs: int, options: Mapping[str, Any]) -> Any:
-    """Return which rows a reset resets, bool [N]: those that its options name, else all."""
-    mask = np.ones(num_envs, bool)
-    for name in ROW_ARGUMENTS:
-        if options.get(name) is not None:
-            mask = row_mask(options[name], num_envs)
-    if options.get("reset_mask") is not None:
-        mask &= rows_of(options["reset_mask"], num_envs, "reset_mask").astype(bool)
-    return mask
-
-
-def bind_arguments(reset: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name -> value of the arguments of a reset.
-
-    Raises:
-        ValueError: A positional argument after the seed has no name.
-    """
-    parameters = [parameter for parameter in signature(reset).parameters.values() if parameter.kind in NAMED_KINDS]
-    if len(args) > max(len(parameters), 1):
-        raise ValueError(f"pass the arguments of reset by name: {len(args)} were passed by position")
-    return {**{parameter.name: value for parameter, value in zip(parameters, args)}, **kwargs}
 
 
 def add_batch_axis(observation: Any) -> Any:

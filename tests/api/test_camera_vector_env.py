@@ -76,6 +76,27 @@ def test_success_ends_an_episode_only_where_it_should() -> None:
         assert terminated.tolist() == [ends_on_success, False] and not truncated.any()
 
 
+class LastStepAlone(gym.Wrapper):
+    """States success in the last step of an episode alone."""
+
+    def step(self, action: Any) -> Any:
+        *result, infos = super().step(action)
+        return (*result, infos if result[2] or result[3] else {})
+
+
+@pytest.mark.parametrize("success_key", [None, "is_success"])
+def test_success_may_be_stated_in_the_last_step_alone(success_key: str | None) -> None:
+    envs = erm.CameraVectorEnv(lambda: LastStepAlone(make_slider()), 1, instruction="push", success_key=success_key)
+    envs.reset(seed=0)
+    stated = [bool(envs.step(np.ones((1, 1)))[4]["success"][0]) for _ in range(2)]
+    assert stated == [False, True]
+    envs = erm.CameraVectorEnv(lambda: LastStepAlone(make_slider()), 1, instruction="push", success_key="done_well")
+    envs.reset(seed=0)
+    with pytest.raises(erm.UserError, match="unknown info of a step 'done_well'"):
+        for _ in range(2):
+            envs.step(np.ones((1, 1)))
+
+
 def test_rows_are_reset_by_the_mask_and_limited_in_time() -> None:
     envs = make_envs()
     envs.reset(seed=0)
@@ -150,10 +171,10 @@ def test_other_spaces_are_refused() -> None:
     ],
 )
 def test_success_is_read_in_the_forms_of_other_libraries(infos: dict[str, Any], expected: bool) -> None:
-    assert read_success(infos, None) is expected
+    assert read_success(infos, None, True) is expected
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.3, -1, "False", (0, 1), [True, False], {"grasp": True}])
 def test_a_success_that_is_neither_true_nor_false_is_an_error(value: Any) -> None:
     with pytest.raises(erm.UserError, match="the info 'success' of a step must be true or false, got"):
-        read_success({"success": value}, None)
+        read_success({"success": value}, None, False)

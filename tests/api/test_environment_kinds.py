@@ -58,7 +58,7 @@ def test_an_environment_that_declares_no_mode_is_refused(model: erm.ProgressRewa
 
 
 @pytest.mark.parametrize("mode", ["NEXT_STEP", "DISABLED"])
-@pytest.mark.parametrize("key", ["final_obs", "final_observation", "final_info"])
+@pytest.mark.parametrize("key", ["final_obs", "final_observation", "final_info", "terminal_observation", "last_obs"])
 def test_a_wrong_declaration_is_found_when_an_episode_ends(model: erm.ProgressRewardModel, mode: str, key: str) -> None:
     env = wrap(BatchedEnv({"autoreset_mode": mode}, key), model)
     env.reset()

@@ -102,6 +102,11 @@ def test_rewards_of_any_type_and_shape_become_numbers(
         ((None, torch.tensor([1])), {}),
         ((), {"env_ids": {1}}),
         ((), {"options": {"reset_mask": torch.tensor([[False], [True]])}}),
+        ((), {"options": {"reset_ids": torch.tensor([1])}}),
+        ((), {"options": {"envs_idx": [1]}}),
+        ((), {"options": {"mask": torch.tensor([False, True])}}),
+        ((), {"options": {"rows": (1,), "seed_of_scene": 7}}),
+        ((), {"options": {"env_id": 1, "idx": 0}}),
     ],
 )
 def test_rows_of_a_reset_are_read_in_every_form(
@@ -114,6 +119,43 @@ def test_rows_of_a_reset_are_read_in_every_form(
     # The first row goes on with the potential that it had; the second one begins with 0.
     infos = env.step(torch.zeros(ROWS))[4]
     assert infos["potential"][0] > 0 and infos["potential"][1] == 0
+
+
+def test_rows_have_names_of_other_libraries(model: erm.ProgressRewardModel) -> None:
+    class GenesisEnvs(TorchEnvs):
+        def reset(self, envs_idx: Any = None) -> tuple[Any, dict]:  # type: ignore[override]
+            return super().reset()
+
+    env = wrap(GenesisEnvs(), model, autoreset_mode="SAME_STEP")
+    for args, kwargs in (([[1]], {}), ([], {"envs_idx": torch.tensor([1])})):
+        env.reset()
+        env.step(torch.zeros(ROWS))
+        env.reset(*args, **kwargs)
+        potential = env.step(torch.zeros(ROWS))[4]["potential"]
+        assert potential[0] > 0 and potential[1] == 0
+
+
+def test_a_reset_that_seems_partial_is_refused(model: erm.ProgressRewardModel) -> None:
+    class IsaacGymEnvs(TorchEnvs):
+        def reset_idx(self, rows: Any) -> None:
+            raise AssertionError("no episode would be opened")
+
+    env = wrap(IsaacGymEnvs(), model, autoreset_mode="SAME_STEP")
+    env.reset()
+    with pytest.raises(ValueError, match="reset has 'which', a flag per environment"):
+        env.reset(options={"which": torch.tensor([False, True])})
+    with pytest.raises(AttributeError, match="reset_idx would open no episode with the model"):
+        env.reset_idx(torch.tensor([1]))
+
+
+@pytest.mark.parametrize("observation", [{"obs": torch.zeros(2)}, {"obs": 0, "states": 1}, torch.zeros(2, 64, 3)])
+def test_a_reset_without_infos_is_refused(model: erm.ProgressRewardModel, observation: Any) -> None:
+    class OldEnvs(TorchEnvs):
+        def reset(self) -> Any:  # type: ignore[override]
+            return observation
+
+    with pytest.raises(ValueError, match="reset must return an observation and infos, and it returned"):
+        wrap(OldEnvs(), model, autoreset_mode="SAME_STEP").reset()
 
 
 @pytest.mark.parametrize("rows", [[], torch.tensor([]), set()])
