@@ -13,6 +13,10 @@ from embodied_rm.build_limit import BuildLimit
 from embodied_rm.checkpoint_io import check_regular_file
 from embodied_rm.errors import CheckpointError
 
+ADAPTER_FILE, LORA_MARK = "adapter_config.json", ".lora_"
+"""File of an adapter's configuration, and part of the names of its weights."""
+PEFT_CHECK = "is_peft_available"  # function of modules of `transformers`
+
 
 @contextmanager
 def checkpoint_errors(message: str) -> Iterator[None]:
@@ -34,7 +38,7 @@ def checkpoint_errors(message: str) -> Iterator[None]:
 def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any) -> tuple[Any, list[str]]:
     """Load a model of `transformers`, and list the weights that its safetensors lack; `message`: of the error."""
     limit = limit_weights(folder.glob("*.safetensors"), folder)
-    with checkpoint_errors(f"{folder}: {message}"), hide_progress_bar(), limit:
+    with checkpoint_errors(f"{folder}: {message}"), hide_progress_bar(), without_peft(), limit:
         model, loading_info = model_class.from_pretrained(
             folder,
             local_files_only=True,
@@ -44,6 +48,29 @@ def load_pretrained(model_class: Any, folder: Path, message: str, **options: Any
             **options,
         )
     return model, sorted([*loading_info["missing_keys"], *map(str, loading_info["mismatched_keys"])])
+
+
+@contextmanager
+def without_peft() -> Iterator[None]:
+    """Keep `transformers` from adding an adapter that lies beside the weights, which it does where PEFT is installed.
+
+    The scores of a folder would depend on that, and an adapter's configuration can name more than weights.
+    """
+    from transformers.integrations import peft
+    from transformers.models.auto import auto_factory
+
+    is_available = getattr(peft, PEFT_CHECK)
+    try:
+        for module in (peft, auto_factory):
+            setattr(module, PEFT_CHECK, _no_peft)
+        yield
+    finally:
+        for module in (peft, auto_factory):
+            setattr(module, PEFT_CHECK, is_available)
+
+
+def _no_peft() -> bool:
+    return False
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`EndpointChat`: a vision-language model behind an OpenAI-compatible endpoint (vLLM, SGLang, and hosted ones)."""
 
+import itertools
 import math
 import os
 import random
@@ -18,7 +19,7 @@ from embodied_rm.client.client_errors import UnexpectedResponseError
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.parse import fold_choice
+from embodied_rm.models.judges.parse import conclusion_start, fold_choice
 from embodied_rm.models.judges.request_body import RequestParameters, build_messages
 
 INITIAL_BACKOFF_S = 0.5  # wait before the second attempt; it doubles with every attempt
@@ -36,6 +37,8 @@ FINAL_FAILURES = ("unlisted", "rejected")
 """Failures that another attempt would repeat."""
 MAX_RESPONSE_BYTES = 1 << 24  # of an answer, with its log-probabilities
 MAX_ROUNDED_LOGPROB = 1e-3  # servers round the logarithm of 1 to about 0
+MAX_UNLISTED_SHARE = 0.01
+"""Largest probability that an unlisted choice may have, relative to those of the listed ones. It then counts as 0."""
 MODERATED_REASON = "content_filter"  # finish_reason of an answer that the server withholds
 
 
@@ -172,21 +175,44 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     if reason == MODERATED_REASON or choice["message"].get("refusal"):
         return Answer(failure="rejected")
     if not query.choices:
-        text = choice["message"]["content"]
-        if text is None and reason == "length":  # all tokens went into reasoning
-            text = ""
-        if not isinstance(text, str):
-            raise TypeError(f"content is {type(text).__name__}")
-        return Answer(text=text)
-    top_logprobs = choice["logprobs"]["content"][0]["top_logprobs"]
-    token_logprobs = [(fold_choice(str(top["token"])), float(top["logprob"])) for top in top_logprobs]
+        return Answer(text=read_text_content(choice["message"]["content"], is_cut=reason == "length"))
+    token = first_answer_token(choice["logprobs"]["content"])
+    if token is None:
+        return Answer(failure="unlisted")
+    token_logprobs = [(fold_choice(str(top["token"])), float(top["logprob"])) for top in token["top_logprobs"]]
     if not all(value <= MAX_ROUNDED_LOGPROB for _, value in token_logprobs):
         raise ValueError("a log-probability above 0, or none")
-    # " yes" and "Yes" are two tokens of one answer. An unlisted choice has probability 0 if another one is listed.
+    # " yes" and "Yes" are two tokens of one answer.
     probabilities = {
         option: sum(math.exp(value) for token, value in token_logprobs if token == fold_choice(option))
         for option in query.choices
     }
-    if not any(probabilities.values()):
+    listed = [math.exp(value) for _, value in token_logprobs]
+    largest_unlisted = min(*listed, 1.0 - sum(listed) + MAX_ROUNDED_LOGPROB)
+    known = sum(probabilities.values())
+    if not known or (not all(probabilities.values()) and largest_unlisted > MAX_UNLISTED_SHARE * known):
         return Answer(failure="unlisted")
     return Answer(logprobs={option: math.log(p) if p else -math.inf for option, p in probabilities.items()})
+
+
+def read_text_content(content: Any, *, is_cut: bool) -> str:
+    """Return the text of a message, which may have several parts; `TypeError` if it has none."""
+    if isinstance(content, list):
+        content = "".join(str(part["text"]) for part in content if part.get("type") == "text")
+    if content is None and is_cut:  # all tokens went into reasoning
+        return ""
+    if not isinstance(content, str):
+        raise TypeError(f"content is {type(content).__name__}")
+    return content
+
+
+def first_answer_token(tokens: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the first token after the reasoning that is no white space; None if the text ends within the reasoning."""
+    texts = [str(token.get("token", "")) for token in tokens]
+    start = conclusion_start("".join(texts))
+    if start is None:
+        return None
+    ends = itertools.accumulate(map(len, texts))
+    after = [index for index, (text, end) in enumerate(zip(texts, ends, strict=True)) if end - len(text) >= start]
+    spoken = [index for index in after if texts[index].strip()]
+    return tokens[(spoken or after)[0]] if after else None

@@ -14,13 +14,24 @@ from torch import Tensor
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Answer, BatchedChat, ContentPart, Query
 from embodied_rm.models.judges.chat_template import ChatTemplate
-from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
+from embodied_rm.models.judges.parse import THINKING_TAG, opens_reasoning
+from embodied_rm.models.load_pretrained import (
+    ADAPTER_FILE,
+    LORA_MARK,
+    check_missing,
+    checkpoint_errors,
+    load_pretrained,
+    weight_names,
+)
 from embodied_rm.models.processor_limits import check_image_processor, check_tokenizer
 from embodied_rm.text_file import read_text
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
 """Attention implementations. The choice changes scores: RynnValue's authors report 0.647 against 0.673."""
+
+PROMPT_END_TOKENS = 16  # of a prompt, in which a template may begin the reasoning of the answer
+PIXEL_LIMIT_KEYS = ("min_pixels", "max_pixels", "shortest_edge", "longest_edge")
 
 
 class LocalChat(BatchedChat):
@@ -53,6 +64,12 @@ class LocalChat(BatchedChat):
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
         inputs = self.encode(queries)
+        end = self.processor.tokenizer.decode(inputs["input_ids"][0, -PROMPT_END_TOKENS:])
+        if queries[0].choices and opens_reasoning(end):
+            raise CheckpointError(
+                f"{self.folder}: its chat template begins a reasoning, and its next token is no choice: set "
+                "judge.answer_mode=text"
+            )
         if queries[0].choices:
             logprob_rows = self.choice_logprobs(inputs, queries[0].choices).tolist()
             return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in logprob_rows]
@@ -63,7 +80,8 @@ class LocalChat(BatchedChat):
         )
         generated = self.model.generate(**inputs, **sampling, num_beams=1, max_new_tokens=queries[0].max_tokens)
         texts = self.processor.batch_decode(generated[:, length:], skip_special_tokens=True)
-        return [Answer(text=text) for text in texts]
+        reasoning_tag = THINKING_TAG if opens_reasoning(end) else ""  # without it, its part would seem to be an answer
+        return [Answer(text=reasoning_tag + text) for text in texts]
 
     def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
         """Return the model inputs, padded on the left, so that the next token follows the end of every row."""
@@ -140,12 +158,23 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     """Load the processor and model of a folder; `CheckpointError` if they cannot be loaded."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
+    check_no_adapter(folder)
     problem = "cannot be loaded as a vision-language model"
     options: dict[str, Any] = {"dtype": WEIGHT_DTYPES[dtype], "attn_implementation": attn_implementation}
     processor = load_processor(folder, problem)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
     check_missing(str(folder), missing, len(model.state_dict()), weight_names(folder.glob("*.safetensors")))
     return processor, model
+
+
+def check_no_adapter(folder: Path) -> None:
+    """Raise `CheckpointError` for a LoRA adapter in the folder of a whole model, whose weights it changes."""
+    names = weight_names(folder.glob("*.safetensors"))
+    if (folder / ADAPTER_FILE).exists() or any(LORA_MARK in name for name in names):
+        raise CheckpointError(
+            f"{folder}: a LoRA adapter beside the weights of the whole model: merge it into them, with "
+            "merge_and_unload() of PEFT, and save the model"
+        )
 
 
 def load_processor(folder: Path, problem: str) -> Any:
@@ -167,6 +196,6 @@ def has_pixel_limits(folder: Path) -> bool:
             with checkpoint_errors(f"{folder / name}: not the configuration of a processor"):
                 config = json.loads(read_text(folder / name))
                 config = config.get("image_processor") or config
-            if "min_pixels" in config or "shortest_edge" in (config.get("size") or {}):
+            if any(key in stated for stated in (config, config.get("size") or {}) for key in PIXEL_LIMIT_KEYS):
                 return True
     return False

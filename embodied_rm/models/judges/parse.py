@@ -6,19 +6,44 @@ from collections.abc import Mapping, Sequence
 
 PROGRESS_PATTERN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE)
 PROGRESS_TAG = re.compile("<progress>", re.IGNORECASE)
-ANSWER_PATTERN = re.compile(r"ANSWER:\s*\**\s*(\w+)(?!\.\d|\s*(?:or|to|and|[-\u2013~])\s*\d)", re.IGNORECASE)
-"""A choice after "ANSWER:"; 4.5 and "3 or 4" are none."""
+ANSWER_TAG = re.compile(r"ANSWER:[\s*]*(\w+)", re.IGNORECASE)
+FURTHER_NUMBER = re.compile(
+    r"[.,\u2026]+\d"  # a decimal
+    r"|[\s*]*[^\w\s./(*]+[\s*]*\d"  # a sign of a range or of a list
+    r"|[\s*(]*(?:or|to|and|through|until|bis|oder|und|ou|et|\u00e0|a|o|y)\b(?:\s+\w+)?[\s*]*\d",
+    re.IGNORECASE,
+)
+"""What follows a number that is no answer: 4.5, "3-4" or "3 or 4". "4/5" is a 4."""
 WORD_PATTERN = re.compile(r"[A-Za-z]+")
 LETTER_END_PATTERN = re.compile(r"\s*(?:$|[^\w\s]|is\b|because\b|\n)")
 """What follows a letter that is an answer; the article "A" is followed by a word."""
-THINKING_OPEN, THINKING_CLOSE = "<think>", "</think>"
+NO_END_PATTERN = re.compile(
+    r"\s*(?:$|[^\w\s]|\n|(?:the|it|this|that|there|they|its|a|an|as|because|since|not)\b)", re.IGNORECASE
+)
+"""What follows a "no" that is an answer; in "No image was provided", it is none."""
+THINKING_TAGS = r"<{0}(?:think|thinking|thought|reasoning|seed:think)>|\[{0}THINK\]|\u25c1{0}think\u25b7"
+THINKING_TAG = "<think>"
+THINKING_OPEN = re.compile(THINKING_TAGS.format(""), re.IGNORECASE)
+THINKING_CLOSE = re.compile(THINKING_TAGS.format("/"), re.IGNORECASE)
+OPEN_AT_END = re.compile(f"(?:{THINKING_TAGS.format('')})$", re.IGNORECASE)
 PUNCTUATION = " \t\n.,:;!*_`'\""
 
 
 def conclusion(text: str) -> str:
     """Return an answer without the reasoning before it; "" if it ends within the reasoning."""
-    reasoning, _, rest = text.rpartition(THINKING_CLOSE)
-    return "" if not reasoning and rest.lstrip().startswith(THINKING_OPEN) else rest
+    start = conclusion_start(text)
+    return "" if start is None else text[start:]
+
+
+def conclusion_start(text: str) -> int | None:
+    """Return where an answer begins, after its reasoning; None if it ends within the reasoning."""
+    *_, end = (0, *(match.end() for match in THINKING_CLOSE.finditer(text)))
+    return None if THINKING_OPEN.match(text[end:].lstrip()) else end
+
+
+def opens_reasoning(prompt: str) -> bool:
+    """Return whether a prompt ends with the tag of a reasoning, which the answer then goes on with."""
+    return OPEN_AT_END.search(prompt.rstrip()) is not None
 
 
 def progress(text: str) -> float | None:
@@ -39,25 +64,37 @@ def percentage(number: str) -> float | None:
 
 
 def answer(text: str, choices: Sequence[str]) -> str | None:
-    """Return the choice after the last "ANSWER:"; None if there is none."""
-    last = conclusion(text).upper().rfind("ANSWER:")
-    match = ANSWER_PATTERN.match(conclusion(text), last) if last >= 0 else None
-    return match_choice(match[1], choices) if match else None
+    """Return the choice after the last "ANSWER:"; None if there is none, or more than one number."""
+    text = conclusion(text)
+    *_, last = (None, *ANSWER_TAG.finditer(text))
+    if last is None or FURTHER_NUMBER.match(text, last.end()):
+        return None
+    return match_choice(last[1], choices)
 
 
 def first_word(text: str, choices: Sequence[str]) -> str | None:
     """Return the choice that is the first word.
 
-    None if the first word is not a choice, the second or last word is another one ("Yes/No", "No problem: yes"), or a
-    choice of one letter goes on as a sentence ("A robot holds it").
+    None if the first word is not a choice, another choice follows as an answer ("Yes/No", "No problem: yes"), or the
+    word goes on as a sentence ("A robot holds it", "No image was provided").
     """
     text = conclusion(text)
     words = list(WORD_PATTERN.finditer(text))
     selected = match_choice(words[0].group(), choices) if words else None
-    if selected is None or (len(selected) == 1 and LETTER_END_PATTERN.match(text, words[0].end()) is None):
+    if selected is None or not is_answer(selected, text, words[0].end()):
         return None
-    found = {match_choice(word.group(), choices) for word in (*words[:2], words[-1])}
-    return selected if found <= {selected, None} else None
+    # A letter is also the name of what the answer explains: "B: in A, the cube lies on the table".
+    others = (*words[1:2], words[-1]) if len(selected) == 1 else words[1:]
+    found = [(match_choice(word.group(), choices), word.end()) for word in others]
+    return None if any(c not in (selected, None) and is_answer(c, text, end) for c, end in found) else selected
+
+
+def is_answer(choice: str | None, text: str, end: int) -> bool:
+    """Return whether a choice that ends at `end` in a text is an answer, and not an article of what follows."""
+    assert choice is not None
+    if len(choice) == 1:
+        return LETTER_END_PATTERN.match(text, end) is not None
+    return fold_choice(choice) != "no" or NO_END_PATTERN.match(text, end) is not None
 
 
 def match_choice(word: str, choices: Sequence[str]) -> str | None:

@@ -15,10 +15,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import checkpoint_errors, read_weights, with_nearest
+from embodied_rm.models.load_pretrained import ADAPTER_FILE, checkpoint_errors, read_weights, with_nearest
 from embodied_rm.text_file import read_text
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS_FILE = "adapter_model.safetensors"
 WEIGHT_PREFIX = "base_model.model."
 LORA_WEIGHT_PATTERN = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.\w+)?\.weight")
 PLAIN_LORA_CONFIG: Mapping[str, tuple[Any, ...]] = {
@@ -45,7 +45,9 @@ class LoraAdapter:
 
 def read_adapter(folder: Path) -> LoraAdapter:
     """Read the adapter in a folder; `CheckpointError` if it cannot be read."""
-    return make_adapter(_read_tensors(folder / WEIGHTS_FILE), _read_config(folder / CONFIG_FILE), folder / WEIGHTS_FILE)
+    return make_adapter(
+        _read_tensors(folder / WEIGHTS_FILE), _read_config(folder / ADAPTER_FILE), folder / WEIGHTS_FILE
+    )
 
 
 def make_adapter(tensors: Mapping[str, Tensor], config: Mapping[str, Any], source: Path) -> LoraAdapter:

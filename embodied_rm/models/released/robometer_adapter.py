@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.load_pretrained import read_weights
+from embodied_rm.models.load_pretrained import ADAPTER_FILE, LORA_MARK, read_weights
 from embodied_rm.models.released.lora_adapters import (
-    CONFIG_FILE,
     AdapterSwitcher,
     LoraAdapter,
     check_config,
     make_adapter,
     read_adapter,
 )
-from embodied_rm.models.released.robometer_weights import LORA_MARK, MODEL_PREFIX, plain_name, read_settings
+from embodied_rm.models.released.robometer_weights import MODEL_PREFIX, plain_name, read_settings
 
 ADAPTER_NAME = "fine_tune"
 SETTINGS_FILE = "config.yaml"  # in the folder of the weights, or in that of all checkpoints of a training
@@ -21,7 +20,7 @@ SETTINGS_FILE = "config.yaml"  # in the folder of the weights, or in that of all
 
 def is_adapter_only(folder: Path) -> bool:
     """Return whether a folder has an adapter without the model that it was trained from."""
-    return (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file()
+    return (folder / ADAPTER_FILE).is_file() and not (folder / "config.json").is_file()
 
 
 def switch_adapter(model: Any, folder: Path) -> AdapterSwitcher:
@@ -37,7 +36,7 @@ def switch_adapter(model: Any, folder: Path) -> AdapterSwitcher:
 
 def read_fine_tune(folder: Path) -> LoraAdapter | None:
     """Read the adapter's own files, or the adapter in the weights of the whole model; None if there is none."""
-    if (folder / CONFIG_FILE).is_file():
+    if (folder / ADAPTER_FILE).is_file():
         return read_adapter(folder)
     stored = read_weights(sorted(folder.glob("*.safetensors")), (MODEL_PREFIX,))
     tensors = {plain_name(name): tensor for name, tensor in stored.items() if LORA_MARK in name}
@@ -46,7 +45,7 @@ def read_fine_tune(folder: Path) -> LoraAdapter | None:
     paths = [path for path in (folder / SETTINGS_FILE, folder.parent / SETTINGS_FILE) if path.is_file()]
     if not paths:
         raise CheckpointError(
-            f"{folder}: a LoRA fine-tune without its scale, which is in {CONFIG_FILE} or {SETTINGS_FILE}"
+            f"{folder}: a LoRA fine-tune without its scale, which is in {ADAPTER_FILE} or {SETTINGS_FILE}"
         )
     config = {"peft_type": "LORA", **read_settings(paths[0])}
     check_config(config, paths[0])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.load_pretrained import (
+    LORA_MARK,
     check_missing,
     checkpoint_errors,
     limit_weights,
@@ -32,7 +33,6 @@ LEROBOT_KEY_MAPPING = {r"^model\.model\.": ""}
 MODEL_PREFIX = "model."  # of the names of the backbone's weights
 PEFT_PATTERN = re.compile(r"base_model\.model\.|(?<=\.)base_layer\.")
 """Parts of names that PEFT adds to those of the weights that it wraps."""
-LORA_MARK = ".lora_"  # part of the names of an adapter's weights
 REQUIRED_SETTINGS = {"use_per_frame_progress_token": True, "use_multi_image": True}
 """Settings of the authors' config.yaml and of LeRobot's config.json: how a video is shown, and where it is read."""
 SETTINGS_FILES = ("config.yaml", "config.json")

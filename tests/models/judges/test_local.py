@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.judges.chat import Query
-from embodied_rm.models.judges.local import LocalChat, chat_messages
+from embodied_rm.models.judges.local import LocalChat, chat_messages, has_pixel_limits
 from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, ProgressQuestion
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.scoring import score_episodes
@@ -117,3 +117,45 @@ def test_invalid_folder_is_named_and_its_code_is_not_executed(folder: Path, tmp_
     (broken / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="cannot be loaded as a vision-language model"):
         LocalChat(broken)
+
+
+def test_an_adapter_beside_the_whole_model_is_refused(tmp_path: Path) -> None:
+    """With PEFT, transformers would add it; without PEFT, the scores would be those of the base model."""
+    folder = tiny_vlm.save_model(tmp_path / "model", "qwen3_vl")
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
+    with pytest.raises(CheckpointError, match="a LoRA adapter beside the weights of the whole model: merge it"):
+        LocalChat(folder)
+    (folder / "adapter_config.json").unlink()
+    weights = load_file(folder / "model.safetensors")
+    layer = next(name for name in weights if name.endswith("q_proj.weight")).removesuffix(".weight")
+    lora = {f"{layer}.lora_{side}.default.weight": torch.ones(2, 2) for side in "AB"}
+    save_file({**weights, **lora}, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="a LoRA adapter beside the weights of the whole model: merge it"):
+        LocalChat(folder)
+
+
+def test_a_template_that_begins_a_reasoning_gives_no_answer_within_it(tmp_path: Path) -> None:
+    folder = tiny_vlm.save_model(tmp_path / "model", "qwen3_vl")
+    path = folder / "chat_template.jinja"
+    path.write_text(path.read_text() + "{{- '<think>\\n' }}")
+    chat = LocalChat(folder)
+    (answer,) = chat.ask(QUERIES[:1])
+    assert answer.text is not None and answer.text.startswith("<think>")
+    with pytest.raises(CheckpointError, match="begins a reasoning, and its next token is no choice"):
+        chat.ask([Query(parts=("Is it done?",), choices=("yes", "no"))])
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"max_pixels": 3136}, True),
+        ({"size": {"longest_edge": 3136}}, True),
+        ({"size": {"min_pixels": 784, "max_pixels": 3136}}, True),
+        ({"size": {"height": 56, "width": 56}}, False),
+    ],
+)
+def test_every_number_of_pixels_that_a_folder_states_counts(
+    tmp_path: Path, stated: dict[str, object], expected: bool
+) -> None:
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": stated}))
+    assert has_pixel_limits(tmp_path) is expected

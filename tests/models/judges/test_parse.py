@@ -35,6 +35,11 @@ from embodied_rm.models.judges import parse
         ("<think><progress>10%</progress></think><progress>40%</progress>", 0.4),
         ("<progress>10%</progress> or so\n</think>\n<progress>40%</progress>", 0.4),
         ("<think>it is <progress>10%</progress>", None),
+        ("[THINK]maybe <progress>40%</progress> or", None),
+        ("\u25c1think\u25b7maybe <progress>40%</progress>", None),
+        (" <thinking>maybe <progress>40%</progress>", None),
+        ("<reasoning>x</reasoning><progress>40%</progress>", 0.4),
+        ("[THINK]<progress>10%</progress>[/THINK]<progress>40%</progress>", 0.4),
     ],
 )
 def test_progress_is_the_last_tagged_percentage(text: str, value: float | None) -> None:
@@ -61,6 +66,14 @@ def test_text_around_a_tagged_number_is_ignored(number: int, text: str) -> None:
         ("No, or rather: yes", None),
         ("Yes, let me look at the images.\n</think>\n\nno", "no"),
         ("<think>Yes, let me", None),
+        ("No image was provided.", None),
+        ("No images are visible, so I cannot say", None),
+        ("No idea", None),
+        ("No the drawer is open", "no"),
+        ("No, there is no cube in it", "no"),
+        ("Yes, no part of it is open", "yes"),
+        ("Yes. Wait, no - it is open", None),
+        ("No.\n\nActually yes, the cube is in it", None),
     ],
 )
 def test_first_word_is_the_choice(text: str, word: str | None) -> None:
@@ -81,10 +94,15 @@ def test_first_word_is_the_choice(text: str, word: str | None) -> None:
         ("A moment ago the gripper was farther", None),
         ("A close call, but B", None),
         ("A or B", None),
+        ("B: in A, the cube lies on the table", "B"),
     ],
 )
 def test_the_article_is_no_answer(text: str, letter: str | None) -> None:
     assert parse.first_word(text, ("A", "B", "C")) == letter
+
+
+RANGES = "3\u20114;3\u20104;3\u20144;3 \u2212 4;3, 4;3 & 4;3 through 4;3 bis 4;3 \u00e0 4;3 or maybe 4"
+MORE_RANGES = "3 (or 4);**3** or **4**;3->4;3|4;3\u301c4;3...4;3\u00b11;4,5"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +118,10 @@ def test_the_article_is_no_answer(text: str, letter: str | None) -> None:
         ("ANSWER: 3 or 4", None),
         ("ANSWER: 1 to 5", None),
         ("ANSWER: 3-4", None),
+        ("Die T\u00fcr ist gro\u00df. ANSWER: 4", "4"),
+        ("ANSWER: 4 (80 %)", "4"),
+        ("ANSWER: 4. 2 of 3 steps are done", "4"),
+        *((f"ANSWER: {text}", None) for text in f"{RANGES};{MORE_RANGES}".split(";")),
         ("ANSWER: 3 </think> ANSWER: 4", "4"),
     ],
 )

@@ -97,6 +97,46 @@ def test_spellings_of_a_choice_are_folded_as_in_written_answers(
     assert {name: math.exp(value) for name, value in answer.logprobs.items()} == pytest.approx(expected)
 
 
+def token(*listed: tuple[str, float]) -> dict[str, Any]:
+    """A generated token, which is the first of those listed with their log-probabilities."""
+    return {"token": listed[0][0], "top_logprobs": [{"token": text, "logprob": value} for text, value in listed]}
+
+
+THOUGHT = [token(("<think>", -1e-4), ("Yes", -12)), token(("The", -0.1), ("no", -2)), token(("</think>", -0.01))]
+BREAK, NO = token(("\n\n", -1e-5), ("Yes", -14)), token(("No", -1e-3), ("Yes", -7))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "share_of_yes"),
+    [
+        ([*THOUGHT, BREAK, NO], math.exp(-7 + 1e-3)),
+        ([*THOUGHT[1:], NO], math.exp(-7 + 1e-3)),  # the prompt began the reasoning
+        (THOUGHT[:2], None),
+        ([token(("The", -1e-4), ("It", -9.4), ("yes", -9.5))], None),  # no may be nearly as probable
+        ([token(("Yes", -0.3), ("Sure", -1.5))], None),
+        ([token(("yes", -1e-4), ("Sure", -9.5))], 1),
+    ],
+)
+def test_a_choice_is_read_after_the_reasoning_and_only_if_it_is_known(
+    tokens: list[dict[str, Any]], share_of_yes: float | None
+) -> None:
+    choice = {"message": {"content": "?"}, "logprobs": {"content": tokens}}
+    query = Query(parts=("?",), choices=("yes", "no"))
+    (answer,), _ = ask(lambda body: (200, {"choices": [choice]}), [query], reasoning_tokens=64)
+    if share_of_yes is None:
+        assert answer.failure == "unlisted"
+    else:
+        assert answer.logprobs is not None
+        p = {name: math.exp(value) for name, value in answer.logprobs.items()}
+        assert p["yes"] / (p["yes"] + p["no"]) == pytest.approx(share_of_yes, rel=1e-2)
+
+
+def test_a_text_of_several_parts_is_one_text() -> None:
+    parts = [{"type": "thinking", "thinking": "no"}, {"type": "text", "text": "ye"}, {"type": "text", "text": "s"}]
+    (answer,), _ = ask(lambda body: (200, {"choices": [{"message": {"content": parts}}]}), [Query(parts=("?",))])
+    assert answer.text == "yes"
+
+
 @pytest.mark.parametrize("status", [400, 403, 409, 413, 422, 424, 451])
 def test_one_rejected_request_is_unscored_and_not_repeated(status: int) -> None:
     def reply(body: dict[str, Any]) -> tuple[int, Any]:
