@@ -36,6 +36,8 @@ READOUTS = {
 REMOTE_TYPE, SARM_TYPE = "remote", "sarm"
 GOAL_FREE_TYPES = (REMOTE_TYPE, SARM_TYPE, "rewind", "robometer", "robo_reward", "topreward")
 """Types that show their model no goal image."""
+ENDPOINT_SETTINGS = ("model", "api_key_env", "timeout_s", "max_attempts", "concurrency", "reasoning_tokens")
+LOCAL_SETTINGS = ("base_model", "device", "dtype", "attn_implementation", "batch_size")
 TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
 """The question about a complete video, offline only. The other questions are in `questions`."""
@@ -132,6 +134,10 @@ class JudgeConfig:
             return
         if (self.folder is None) == (self.url is None):
             raise UserError("a judge needs either its files, judge.folder=..., or its endpoint, judge.url=...")
+        other, place = (ENDPOINT_SETTINGS, "folder") if self.url is None else (LOCAL_SETTINGS, "url")
+        for name in other:
+            if getattr(self, name) != getattr(JudgeConfig, name):
+                raise UserError(f"judge.{name}= has no effect with judge.{place}=: leave it out")
         if self.url is not None and self.model is None:
             raise UserError(f"judge.model must name the model at {self.url}")
         if self.url is not None and self.type not in ENDPOINT_TYPES:

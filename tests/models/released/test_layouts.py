@@ -124,6 +124,8 @@ def test_incomplete_or_contradictory_location_is_rejected(
         (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base_model=..., the folder of the Qwen3-VL"),
         (["judge=vlac", "judge.url=http://localhost/v1", "judge.model=m"], "runs in this process only"),
         (["judge=question", "judge.url=http://localhost/v1"], "judge.model must name the model"),
+        (["judge=question", f"judge.folder={tmp_path}", "judge.reasoning_tokens=9"], "no effect with judge.folder="),
+        (["judge=question", "judge.url=http://localhost/v1", "judge.dtype=float16"], "no effect with judge.url="),
         (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=/"], "both select the model"),
     ):
         assert main(["score", f"data={videos}", f"out={tmp_path}/run", *args]) == 2
