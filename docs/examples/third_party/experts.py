@@ -11,6 +11,7 @@ import numpy as np
 FAILURES = ("stops early", "misses", "never grips", "gives up")
 MISS_M = (0.05, 0.09)  # how far next to the object a missing hand aims, m
 RADIANS_PER_ACTION = 0.5  # of robosuite's controller
+YAW_AXIS = 3  # of its actions, before the fingers; the actions of SO-101 have no angle
 OPEN, CLOSED = 1.0, -1.0
 """Commands of the fingers, in the units of actions; a world with the other sign negates them."""
 
@@ -78,8 +79,8 @@ class Expert:
         base = self._start_hand if phase.relative_to_hand else scene.target + self._miss
         error = base + phase.offset - scene.hand
         action = self._action(error, self._fingers(0))
-        if self._action_size > 6:
-            action[5] = np.clip((self._start_yaw + phase.yaw - scene.yaw) / RADIANS_PER_ACTION, -1, 1)
+        if self._action_size > YAW_AXIS + 1:
+            action[YAW_AXIS] = np.clip((self._start_yaw + phase.yaw - scene.yaw) / RADIANS_PER_ACTION, -1, 1)
         self._steps += 1
         self._held += bool(np.linalg.norm(error) < phase.tolerance or self._steps > phase.max_steps)
         if self._held > phase.hold_steps:
@@ -141,7 +142,7 @@ def robosuite_expert(env: Any, rng: np.random.Generator, failure: str | None = N
         return Scene(observation["robot0_eef_pos"], observation["handle_pos" if is_door else "cube_pos"], yaw)
 
     phases = DOOR_PHASES if is_door else lift_phases(0.0, 0.12, close_steps=4)
-    return NegatedFingers(read_scene, phases, 7, 0.05, rng, failure)
+    return NegatedFingers(read_scene, phases, 5, 0.05, rng, failure)
 
 
 class NegatedFingers(Expert):

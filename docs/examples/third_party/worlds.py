@@ -18,6 +18,7 @@ IMAGE_SIZE = 64
 MAX_EPISODE_STEPS = {"so101": 45, "lift": 60, "door": 100}  # the expert of Lift takes about 31, of Door 62
 HIDDEN_LINKS = (*(f"robot0_link{number}" for number in range(6)), "pedestal", "mount0_base")
 HIDDEN_GROUP = 5
+MOVED_AXES = [0, 1, 2, 5, 6]  # of robosuite's actions: x, y, z, the angle around the vertical, and the fingers
 GRID_M = 1.0  # side of the squares that a plane is drawn with; a finer one takes most of the rendering time
 HULL_VERTICES = 64  # of a link of SO-101, whose meshes have 320,000 triangles
 MAX_REACH_M = 0.3  # further away, the arm of SO-101 cannot point straight down
@@ -139,7 +140,11 @@ def model_of_so101(env: gym.Env) -> tuple[Any, Any]:
 
 
 class RobosuiteEnv(gym.Env):
-    """A task of robosuite as a Gymnasium environment: proprioception and objects, and its own check of success."""
+    """A task of robosuite as a Gymnasium environment: proprioception and objects, and its own check of success.
+
+    Actions are `MOVED_AXES` of the hand's pose and the fingers: no task needs the other two angles, and the exploration
+    noise of a policy would tilt the hand, which no demonstration corrects.
+    """
 
     def __init__(self, task: str) -> None:
         import robosuite
@@ -154,8 +159,8 @@ class RobosuiteEnv(gym.Env):
             ignore_done=True,
             hard_reset=False,  # a third of the time went into loading the model again at each reset
         )
-        low, high = self.env.action_spec
-        self.action_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        low, high = (limit[MOVED_AXES].astype(np.float32) for limit in self.env.action_spec)
+        self.action_space = gym.spaces.Box(low, high)
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, self._numbers(self.env.reset()).shape)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -167,7 +172,9 @@ class RobosuiteEnv(gym.Env):
         return self._numbers(self.env.reset()), {}
 
     def step(self, action: Any) -> Any:
-        self.observation, reward, _, _ = self.env.step(action)
+        full_action = np.zeros(self.env.action_dim)
+        full_action[MOVED_AXES] = action
+        self.observation, reward, _, _ = self.env.step(full_action)
         return self._numbers(self.observation), reward, False, False, {"success": bool(self.env._check_success())}
 
     def _numbers(self, observation: dict[str, Any]) -> np.ndarray:
