@@ -25,8 +25,8 @@ SUCCESS_COLUMNS = (
 SUCCESS_PATTERN = re.compile(r"success|succeeded|outcome", re.IGNORECASE)
 IGNORED_PREFIXES = ("stats/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
 """Prefixes of columns that state no success, whatever their names: statistics, and texts and images that are read."""
-SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1"))
-FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0"))
+SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1", "1.0"))
+FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0", "0.0"))
 UNKNOWN_WORDS = frozenset(("", "unknown", "unlabeled", "none", "null", "nan", "n/a"))
 
 
