@@ -173,6 +173,27 @@ def test_invalid_annotation_is_named(folder, subtasks, message):
     assert "annotated_keyframes.json" in str(caught.value) and message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "outcome", [{"is_success": True}, {"outcome": "success"}, {"success": 1.0, "outcome": "drop"}, {"success": [True]}]
+)
+def test_an_outcome_has_the_names_and_values_of_other_layouts(folder, outcome):
+    (folder / "success.json").write_text(json.dumps(outcome))
+    assert open_dataset(folder).meta[0].success is True
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"Success": False}, r"success\.json: has Success: not read, success, next\.success"),
+        ({"outcome": "drop"}, r"success\.json: outcome is 'drop'; true or false was expected"),
+    ],
+)
+def test_an_outcome_that_is_not_read_is_named(folder, outcome, message):
+    (folder / "success.json").write_text(json.dumps(outcome))
+    with pytest.raises(DataError, match=message):
+        open_dataset(folder)
+
+
 def test_recordings_without_common_view_are_rejected(folder):
     other = Recording(name="other", videos={"side": folder / "top.mp4"}, instruction="x")
     with pytest.raises(DataError, match="no view in common; it has top, wrist"):

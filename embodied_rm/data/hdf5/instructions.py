@@ -57,7 +57,9 @@ def read_instructions(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str
 def _read_datasets(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str) -> dict[str, str]:
     """Return key -> instruction of the datasets of text of a demonstration."""
     names = [(key, f"{group}/{folder}{key}") for key in INSTRUCTION_KEYS for folder in ("obs/", "")]
-    return {key: reader.read_string(path, name) for key, name in names if tree.dtypes.get(name) == "text"}
+    return {
+        key: next(iter(reader.read_texts(path, name)), "") for key, name in names if tree.dtypes.get(name) == "text"
+    }
 
 
 def _read_demo(tree: Hdf5Tree, group: str, datasets: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
 from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
-from embodied_rm.data.hdf5.stated_success import read_stated_success
+from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -70,7 +70,14 @@ def _build_episode(
     fps, image_size = float(feature_map.fps), (height, width)
     meta = EpisodeMeta(name=episode, length=length, instruction=instruction, success=success)
     return Hdf5EpisodeEntry(
-        meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
+        meta=meta,
+        path=path,
+        views=views,
+        state=state,
+        action=action,
+        fps=fps,
+        image_size=image_size,
+        notes=tuple(find_unread_success(tree, episode)),
     )
 
 
@@ -78,5 +85,5 @@ def _read_instruction(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: s
     if instruction is not None:
         return instruction
     if tree.dtypes.get(f"{episode}/{MISSION_KEY}") == "text":
-        return reader.read_string(path, f"{episode}/{MISSION_KEY}")
+        return next(iter(reader.read_texts(path, f"{episode}/{MISSION_KEY}")), "")
     raise DataError(f"{path}: contains no instruction for {episode}; set instruction=")

@@ -13,7 +13,7 @@ from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
 from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
-from embodied_rm.data.hdf5.stated_success import read_stated_success
+from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
 from embodied_rm.data.issues import DataIssue, list_names
 from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.orientation import STORED
@@ -69,7 +69,8 @@ def open_robomimic(
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
                 success = read_stated_success(reader, path, file.tree, f"{DATA_GROUP}/{demo}")
-                entry, summary = _build_episode(file, demo, name, feature_map), _read_rewards(reader, file, demo)
+                entry = _build_episode(file, demo, name, feature_map)
+                summary = _read_rewards(reader, file, demo, is_stated=success is not None)
                 entry = replace(entry, meta=replace(entry.meta, success=success))
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
@@ -193,6 +194,7 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
         fps=file.fps,
         image_size=(height, width),
         orientation=file.orientation,
+        notes=tuple(find_unread_success(tree, group)),
     )
 
 
@@ -202,11 +204,15 @@ def _camera_name(key: str) -> str:
     return next((name.removesuffix(suffix) for suffix in IMAGE_SUFFIXES if name.endswith(suffix)), name)
 
 
-def _read_rewards(reader: Hdf5Reader, file: RobomimicFile, demo: str) -> RewardSummary | None:
-    """Return the summary of the rewards of a demonstration; None if there are none."""
+def _read_rewards(reader: Hdf5Reader, file: RobomimicFile, demo: str, *, is_stated: bool) -> RewardSummary | None:
+    """Return the summary of the rewards of a demonstration; None if there are none.
+
+    `is_stated`: whether the demonstration states its success.
+    """
     name = f"{DATA_GROUP}/{demo}/rewards"
     if file.tree.shapes.get(name, (0,))[:1] == (0,):
         return None
     env_args = file.tree.read_json(DATA_GROUP, "env_args")
     environment = json.dumps(env_args, sort_keys=True) if env_args else f"{file.path}"
-    return summarize_rewards(reader.read_array(file.path, name).reshape(-1), file.path, environment)
+    rewards = reader.read_array(file.path, name).reshape(-1)
+    return summarize_rewards(rewards, file.path, environment, is_stated=is_stated)

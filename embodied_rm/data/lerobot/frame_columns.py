@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK_STYLE, language_subtasks
 from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet, read_records
-from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, frame_success
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, last_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
@@ -115,7 +115,7 @@ class FrameAnnotations:
         for name in SUCCESS_COLUMNS:
             if success is None and name in frames.column_names:
                 try:
-                    success = frame_success(frames[name])
+                    success = last_success(flatten_singletons(frames[name]).to_pylist())
                 except ValueError as error:
                     self._report(name, f"{name} of {meta.name} is {error}: not read")
         return success

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.parquet import flatten_singletons, unwrap_singleton
+from embodied_rm.data.lerobot.parquet import unwrap_singleton
 
 SUCCESS_COLUMNS = (
     "success",
@@ -86,13 +84,13 @@ def find_unread_success(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 unread.add(name)
 
 
-def frame_success(column: pa.ChunkedArray) -> bool | None:
-    """Return whether the last frame of an episode is a success; None if it states nothing, or an earlier one is.
+def last_success(values: Sequence[Any]) -> bool | None:
+    """Return whether the last of some values over time is a success; None if it states nothing, or an earlier one is.
 
-    `ValueError`: the last value is not understood.
+    `ValueError`: a value is not understood.
     """
-    *earlier, last = flatten_singletons(column).to_pylist()
+    *earlier, last = values
     success = parse_success(last)
-    if success is False and any(parse_success(value) for value in earlier):
+    if success is False and any(map(parse_success, earlier)):
         return None
     return success

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from embodied_rm.data.dataset_files import read_json
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, parse_success
 from embodied_rm.data.source import check_subtasks
 from embodied_rm.data.video.containers import conversion_command
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
 ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
-SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
+SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false, or another name; unknown without the file
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".webm", ".mkv", ".avi", ".gif")
 """In lower case: of videos that are read, see `video.containers`."""
 OTHER_VIDEO_SUFFIXES = (".wmv", ".asf", ".flv", ".f4v", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".ogv", ".vob", ".mxf")
@@ -118,14 +119,16 @@ def video_recording(path: Path, instruction: str | None = None) -> Recording:
 
 
 def read_success(folder: Path) -> bool | None:
-    """Read the outcome of the recording in a folder; None: unknown."""
+    """Read the outcome of the recording in a folder, under the first name in its file; None: unknown."""
     path = folder / SUCCESS_FILE
-    if not path.exists():
-        return None
-    success = read_json(path, "JSON", dict).get("success")
-    if success is not None and not isinstance(success, bool):
-        raise DataError(f"{path}: success is {success!r}; true or false was expected")
-    return success
+    content = read_json(path, "JSON", dict) if path.exists() else {}
+    name = next((name for name in SUCCESS_COLUMNS if name in content), None)
+    if name is None and (clause := describe_unread_success(content)):
+        raise DataError(f"{path}: {clause}")
+    try:
+        return None if name is None else parse_success(content[name])
+    except ValueError:
+        raise DataError(f"{path}: {name} is {content[name]!r}; true or false was expected") from None
 
 
 def find_recordings(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[DataIssue]]:
