@@ -89,7 +89,7 @@ def test_the_demonstrations_are_named_unless_these_are_all(tmp_path: Path) -> No
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "a") as file:
         file["data/demo_2"].attrs["Success"] = True
-    assert messages(path) == [f"demo_2 has Success: {EXPECTED}"]
+    assert messages(path) == [f"demo_2: has Success: {EXPECTED}"]
 
 
 def test_a_success_that_did_not_last_is_unknown(tmp_path: Path) -> None:

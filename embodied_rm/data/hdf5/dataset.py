@@ -83,7 +83,8 @@ def _collect_notes(entries: Sequence[Hdf5EpisodeEntry]) -> list[DataIssue]:
     for entry in entries:
         for note in entry.notes:
             names_by_note.setdefault((entry.path, note), []).append(entry.meta.name)
-    return [
-        DataIssue(file=path, message=(f"{list_names(names)} " if len(names) < counts[path] else "") + note, episodes=())
-        for (path, note), names in names_by_note.items()
-    ]
+    issues = []
+    for (path, note), names in names_by_note.items():
+        subject = f"{list_names(names)}: " if len(names) < counts[path] else ""
+        issues.append(DataIssue(file=path, message=subject + note, episodes=()))
+    return issues

@@ -163,9 +163,9 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
 def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: FeatureMap) -> Hdf5EpisodeEntry:
     """Return the entry of a demonstration, without its outcome."""
     tree, path, group, source = file.tree, file.path, f"{DATA_GROUP}/{demo}", f"{file.path}: {demo}"
-    instruction = file.instructions.find(demo)
+    instruction, issue = file.instructions.find(demo), file.instructions.own(demo).issue
     if not instruction:
-        reason = f" ({file.instructions.unreadable[demo]})" if demo in file.instructions.unreadable else ""
+        reason = f" ({issue})" if issue else ""
         raise DataError(f"{source} contains no instruction{reason}; set instruction=")
     keys = tree.datasets_in(group)
     image_keys = [key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")]
@@ -194,7 +194,7 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
         fps=file.fps,
         image_size=(height, width),
         orientation=file.orientation,
-        notes=tuple(find_unread_success(tree, group)),
+        notes=(*find_unread_success(tree, group), *file.instructions.notes_of(demo)),
     )
 
 

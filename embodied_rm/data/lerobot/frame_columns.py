@@ -20,10 +20,11 @@ from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK
 from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet, read_records
 from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, last_success
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.data.subgoals import join_subgoals
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
-from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
+from embodied_rm.types import Subtask, equal_runs
 
 SUBTASK_LISTS = ("subtasks.parquet", "subtasks.jsonl")
 TASK_LISTS = ("tasks.parquet", "tasks.jsonl")
@@ -107,7 +108,7 @@ class FrameAnnotations:
         if any(names) and not all(names):
             message = f"frames of {meta.name} have a blank task: left out of its instruction"
             self._report("task_index", message)
-        return SUBGOAL_SEPARATOR.join(name for name, _ in groupby(filter(None, names))) or meta.instruction
+        return join_subgoals(names) or meta.instruction
 
     def success(self, meta: EpisodeMeta, frames: pa.Table) -> bool | None:
         """Return the success that an episode states, else that of its frames, of the first column that states one."""
