@@ -163,6 +163,8 @@ def test_damaged_view_is_named(folder, damage):
         ([{"annotation": "reach", "start_frame_id": 1}], "entry 0: it lacks or misstates 'end_frame_id'"),
         ([annotation_entry(1, 2), "reach"], "entry 1"),
         ([annotation_entry("soon", 2)], "entry 0"),
+        ([annotation_entry(0.7, 3.9)], "entry 0: it lacks or misstates a frame number (a frame is 0.7)"),
+        ([annotation_entry(0, True)], "entry 0: it lacks or misstates a frame number (a frame is True)"),
     ],
 )
 def test_invalid_annotation_is_named(folder, subtasks, message):

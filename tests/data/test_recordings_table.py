@@ -135,6 +135,10 @@ INVALID_ENTRIES = {
     ),
     "a file name of nothing": ({**ENTRIES[2], "views": {"top": "a\0b"}}, "a file is 'a"),
     "a file name without end": ({**ENTRIES[2], "views": {"top": "a" * 5000}}, "a file is 'aaa"),
+    "a step in seconds": (
+        {**ENTRIES[2], "subtasks": [{"name": "a", "start": 0.4, "end": 2.9}]},
+        "a subtask lacks or misstates a frame number (a frame is 0.4)",
+    ),
     "backward step": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
 }
 
@@ -148,6 +152,21 @@ def test_invalid_entry_excludes_its_episode(videos, case):
         ("episode_000002",) if case == "no object" else ("third",)
     )
     assert [meta.name for meta in source.meta] == ["first", "second"]
+
+
+def test_frames_may_be_floats(videos):
+    """As JavaScript and pandas write them."""
+    steps = [{"name": "a", "start": 0.0, "end": 9.0}]
+    source = open_dataset(as_json(videos, [{**ENTRIES[2], "subtasks": steps}]))
+    assert (
+        source.meta[0].subtasks == (Subtask(name="a", start=0, end=9),) and type(source.meta[0].subtasks[0].end) is int
+    )
+
+
+def test_a_step_in_seconds_of_a_csv_table_is_refused(videos):
+    source = open_dataset(as_csv(videos, subtasks=SUBTASKS_CSV.replace("0,8", "0.4,8")))
+    (issue,) = source.issues
+    assert issue.episodes == ("first",) and "a subtask lacks or misstates a frame number" in issue.message
 
 
 def test_name_with_path_is_rejected(videos):

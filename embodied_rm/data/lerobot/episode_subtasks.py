@@ -1,10 +1,10 @@
 """Subtasks in the rows of `meta/episodes`: those of this package, and those of LeRobot's annotation tools (SARM)."""
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from embodied_rm.data.frame_numbers import parse_frame
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.parquet import unwrap_singleton
 from embodied_rm.errors import DataError, UserError
@@ -33,7 +33,8 @@ def read_subtasks(record: Mapping[str, Any], columns: Sequence[str]) -> tuple[Su
     """Return the subtasks in the columns of names, first frames and ends, which are excluded."""
     values = (record.get(key) or () for key in columns)
     return tuple(
-        Subtask(name=name, start=_to_frame(start), end=_to_frame(end)) for name, start, end in zip(*values, strict=True)
+        Subtask(name=name, start=parse_frame(start), end=parse_frame(end))
+        for name, start, end in zip(*values, strict=True)
     )
 
 
@@ -46,14 +47,14 @@ def read_sarm_subtasks(record: Mapping[str, Any], fps: float, prefixes: Sequence
     for prefix in prefixes:
         names, starts, ends = (_read_list(record, f"{prefix}{key}") for key in fmt.SUBTASK_COLUMNS)
         if names and not starts and not ends:
-            starts, ends = ([_to_frame(t, fps) for t in _read_list(record, f"{prefix}{key}")] for key in TIME_COLUMNS)
+            starts, ends = ([parse_frame(t, fps) for t in _read_list(record, f"{prefix}{key}")] for key in TIME_COLUMNS)
         if not names:
             if starts or ends:
                 raise ValueError(f"{prefix}{fmt.SUBTASK_COLUMNS[0]} is missing")
             continue
         if not starts and not ends:
             continue  # `find_unread_subtasks` reports it
-        starts, ends = [_to_frame(start) for start in starts], [_to_frame(end) for end in ends]
+        starts, ends = [parse_frame(start) for start in starts], [parse_frame(end) for end in ends]
         limits = [min(end + 1, later) for end, later in zip(ends, [*starts[1:], record["length"]], strict=True)]
         if any(later < earlier for earlier, later in pairwise(starts)):
             raise ValueError(f"{prefix}{fmt.SUBTASK_COLUMNS[1]} is not in order")
@@ -90,11 +91,3 @@ def _to_name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"a subtask is named {value!r}")
     return value
-
-
-def _to_frame(value: Any, fps: float | None = None) -> int:
-    """Return a frame number; the nearest one of a time (s) if the frame rate is given."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or (fps is None and value != int(value)):
-        raise ValueError(f"a frame is {value!r}")
-    return int(value) if fps is None else round(value * fps)

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.data.dataset_files import read_json
+from embodied_rm.data.frame_numbers import parse_frame
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, parse_success
 from embodied_rm.data.source import check_subtasks
@@ -41,15 +43,30 @@ def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
     """Read subtasks from a list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}."""
     subtasks: list[Subtask] = []
     for i, entry in enumerate(read_json(path, "JSON", list)):
+        name_key = "annotation" if isinstance(entry, dict) and "annotation" in entry else "anotation"
         try:
-            name = entry["annotation"] if "annotation" in entry else entry["anotation"]
-            subtask = Subtask(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            reason = str(error) if isinstance(error, UserError) else f"it lacks or misstates {error}"
-            raise DataError(f"{path}: entry {i}: {reason}") from None
-        subtasks.append(subtask)
+            subtasks.append(parse_subtask(entry, (name_key, "start_frame_id", "end_frame_id"), "it"))
+        except DataError as error:
+            raise DataError(f"{path}: entry {i}: {error}") from None
     check_subtasks(subtasks, length, path)
     return tuple(subtasks)
+
+
+def parse_subtask(entry: Any, keys: tuple[str, str, str], subject: str) -> Subtask:
+    """Parse an entry with a name, a first frame and an end under these keys; tables of text state numbers as texts.
+
+    A `DataError` holds only a clause with the issue; `subject` is that of its sentence.
+    """
+    try:
+        name, start, end = (entry[key] for key in keys)
+        frames = [int(value) if isinstance(value, str) else parse_frame(value) for value in (start, end)]
+        return Subtask(name=str(name), start=frames[0], end=frames[1])
+    except UserError as error:
+        raise DataError(str(error)) from None
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{subject} lacks or misstates {error}") from None
+    except ValueError as error:
+        raise DataError(f"{subject} lacks or misstates a frame number ({error})") from None
 
 
 def find_videos(folder: Path) -> list[Path]:

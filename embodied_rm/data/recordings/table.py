@@ -18,10 +18,9 @@ from typing import Any
 from embodied_rm.data.dataset_files import check_file, is_inside, read_json
 from embodied_rm.data.issues import DataIssue, EntryIssues, summarize_issues
 from embodied_rm.data.lerobot.success_columns import parse_success
-from embodied_rm.data.recordings.recording import Recording
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.data.recordings.recording import Recording, parse_subtask
+from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
-from embodied_rm.types import Subtask
 
 JSON_TABLE = "episodes.json"
 CSV_TABLE = "episodes.csv"
@@ -77,7 +76,7 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
         name=name,
         videos={str(view): _resolve_file(folder, file) for view, file in views.items()},
         instruction=instruction,
-        subtasks=tuple(_parse_subtask(subtask) for subtask in subtasks),
+        subtasks=tuple(parse_subtask(subtask, ("name", "start", "end"), "a subtask") for subtask in subtasks),
         success=_parse_success(success),
         metadata={str(key): str(value) for key, value in metadata.items()},
     )
@@ -104,14 +103,6 @@ def _resolve_file(folder: Path, file: Any) -> Path:
     if not is_within:
         raise DataError(f"{file!r} leads out of the folder")
     return path
-
-
-def _parse_subtask(entry: Any) -> Subtask:
-    try:
-        return Subtask(name=str(entry["name"]), start=int(entry["start"]), end=int(entry["end"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        reason = str(error) if isinstance(error, UserError) else f"a subtask lacks or misstates {error}"
-        raise DataError(reason) from None
 
 
 def _read_csv_entries(folder: Path) -> Iterator[dict[str, Any]]:
