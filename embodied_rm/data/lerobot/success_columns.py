@@ -21,8 +21,8 @@ SUCCESS_COLUMNS = (
 )
 """Names in the order in which they are looked for; the first one is also that of this package, per episode."""
 SUCCESS_PATTERN = re.compile(r"success|succeeded|outcome", re.IGNORECASE)
-IGNORED_PREFIXES = ("stats/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
-"""Prefixes of columns that state no success, whatever their names: statistics, and texts and images that are read."""
+IGNORED_PREFIXES = ("stats/", "videos/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
+"""Prefixes of columns that annotate nothing, whatever their names: statistics, files, and texts and images."""
 SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1", "1.0"))
 FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0", "0.0"))
 UNKNOWN_WORDS = frozenset(("", "unknown", "unlabeled", "none", "null", "nan", "n/a"))
@@ -69,9 +69,9 @@ def describe_unread_success(columns: Iterable[str]) -> str:
     )
 
 
-def find_unread_success(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def find_unread_success(records: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> Iterator[str]:
     """Yield a clause per column of success in the rows of episodes whose name or values are not understood."""
-    if clause := describe_unread_success(set().union(*records)):
+    if clause := describe_unread_success(columns):
         yield clause
     unread: set[str] = set()
     for record in records:
