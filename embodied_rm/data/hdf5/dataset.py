@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from embodied_rm.data.base_dataset import BaseDataset
+from embodied_rm.data.common_views import common_views, find_left_out_views
 from embodied_rm.data.hdf5.file import Hdf5Reader
 from embodied_rm.data.issues import DataIssue, check_not_empty, list_names
 from embodied_rm.data.orientation import STORED
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite, common_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite
 from embodied_rm.types import Array, Frames, IntArray
 
 
@@ -37,10 +38,11 @@ class Hdf5Dataset(BaseDataset):
         self, path: Path, reader: Hdf5Reader, entries: Mapping[int, Hdf5EpisodeEntry], issues: Sequence[DataIssue]
     ) -> None:
         self._reader, self._entries = reader, tuple(entries.values())
-        self.issues = (*issues, *_collect_notes(self._entries))
-        check_not_empty(path, self._entries, self.issues)
+        check_not_empty(path, self._entries, issues)
         self.meta = tuple(replace(entry.meta, episode_index=index) for index, entry in entries.items())
-        self.views = common_views(self.meta[0].name, [entry.views for entry in self._entries])
+        named_views = [(entry.meta.name, entry.views) for entry in self._entries]
+        self.views = common_views(named_views)
+        self.issues = (*issues, *_collect_notes(self._entries), *find_left_out_views(path, named_views))
         self.fps = self._entries[0].fps
 
     def files(self, index: int) -> tuple[Path, ...]:

@@ -11,6 +11,7 @@ from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import OwnInstruction, read_instruction
 from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
+from embodied_rm.data.hdf5.unread_images import find_unread_images
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -78,7 +79,11 @@ def _build_episode(
         action=action,
         fps=fps,
         image_size=image_size,
-        notes=(*find_unread_success(tree, episode), *([note] if note else ())),
+        notes=(
+            *find_unread_success(tree, episode),
+            *([note] if note else ()),
+            *(() if feature_map.views else find_unread_images(tree, episode, candidates)),
+        ),
     )
 
 

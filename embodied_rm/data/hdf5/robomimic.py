@@ -14,6 +14,7 @@ from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
 from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
 from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
+from embodied_rm.data.hdf5.unread_images import IMAGE_SUFFIXES, find_unread_images
 from embodied_rm.data.issues import DataIssue, list_names
 from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.orientation import STORED
@@ -25,7 +26,6 @@ STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_q
 """Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
 LIBERO_SUFFIX = "_rgb"
-IMAGE_SUFFIXES = ("_image", LIBERO_SUFFIX)
 LIBERO_IMAGES = {"obs/agentview_rgb", "obs/eye_in_hand_rgb"}
 LIBERO_ATTRIBUTES = {"problem_info", "bddl_file_name", "bddl_file_content", "bddl_file"}
 CONVENTION_ATTRIBUTE = "macros_image_convention"
@@ -168,7 +168,8 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
         reason = f" ({issue})" if issue else ""
         raise DataError(f"{source} contains no instruction{reason}; set instruction=")
     keys = tree.datasets_in(group)
-    image_keys = [key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")]
+    observations = [key for key in keys if key.startswith("obs/")]
+    image_keys = [key for key in observations if tree.is_image_dataset(f"{group}/{key}")]
     stored = {_camera_name(key): key for key in image_keys}
     views = {view: f"{group}/{stored[name]}" for view, name in feature_map.resolve_views(stored, source).items()}
     if not views:
@@ -194,7 +195,11 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
         fps=file.fps,
         image_size=(height, width),
         orientation=file.orientation,
-        notes=(*find_unread_success(tree, group), *file.instructions.notes_of(demo)),
+        notes=(
+            *find_unread_success(tree, group),
+            *file.instructions.notes_of(demo),
+            *(() if feature_map.views else find_unread_images(tree, group, observations)),
+        ),
     )
 
 
