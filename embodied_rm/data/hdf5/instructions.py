@@ -18,7 +18,8 @@ INSTRUCTION_KEYS = (
     "task_instruction",
     "natural_language_instruction",
 )
-"""Keys of an instruction in `ep_meta` of a demonstration, among its attributes, or of its datasets of text."""
+"""Keys of an instruction in `ep_meta` of a demonstration, among its attributes or those of the file, or of its datasets
+of text."""
 
 
 class OwnInstruction(NamedTuple):
@@ -107,7 +108,10 @@ def _is_per_step(tree: Hdf5Tree, group: str, name: str) -> bool:
 
 
 def _read_file(tree: Hdf5Tree, group: str) -> str | None:
-    """Return the instruction of all demonstrations of a file, or None."""
+    """Return the instruction of all demonstrations of a file, or None: LIBERO's, else an attribute of the file."""
     stored = (tree.read_json(group, "problem_info") or {}).get("language_instruction")
     text = " ".join(map(str, stored)) if isinstance(stored, list) else stored
-    return text.strip().strip('"') or None if isinstance(text, str) else None
+    if isinstance(text, str) and (unquoted := text.strip().strip('"')):
+        return unquoted
+    values = [tree.attributes.get(place, {}).get(key) for place in (group, "") for key in INSTRUCTION_KEYS]
+    return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
