@@ -12,6 +12,7 @@ from test_hdf5 import LENGTH, write_minari, write_robomimic
 
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.video.files import write_video
 
 WRIST = "robot0_eye_in_hand"
 EXPECTED = "left out, uint8 [T, H, W, 3] was expected"
@@ -90,6 +91,19 @@ def test_other_numbers_are_no_images(name: str, shape: tuple[int, ...], tmp_path
     with h5py.File(path, "a") as file:
         file[f"data/demo_0/obs/{name}"] = np.zeros(shape, np.float32)
     assert messages(path) == []
+
+
+@pytest.mark.parametrize("film", ["playback.mp4", "films/playback.mp4"])
+def test_demonstrations_beside_a_film_of_them_are_told(film: str, tmp_path: Path) -> None:
+    path = write_robomimic(tmp_path / "image.hdf5")
+    (tmp_path / film).parent.mkdir(exist_ok=True)
+    write_video(tmp_path / film, IMAGES, 20)
+    source = open_dataset(tmp_path, "lift")
+    assert source.views == ("playback",)
+    assert [issue.message for issue in source.issues] == [
+        "is read for its videos, so its HDF5 files are not: image.hdf5; the path of one reads it"
+    ]
+    assert len(open_dataset(path)) == 3
 
 
 def test_minaris_images_of_another_layout_are_told(tmp_path: Path) -> None:
