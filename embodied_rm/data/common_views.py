@@ -1,4 +1,4 @@
-"""The views that all episodes of a dataset have; a view that some lack is left out and told."""
+"""The views that all episodes of a dataset have; a view that some lack is left out and reported."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path

@@ -129,7 +129,7 @@ def find_hdf5_files(path: Path) -> list[Path]:
 
 
 def find_hidden_demonstrations(path: Path) -> list[DataIssue]:
-    """Return an issue for the HDF5 files in a folder that is read for its videos: one may be a film of the others."""
+    """Return an issue for the HDF5 files in a folder that is read for its videos: one may show their demonstrations."""
     if not (files := find_hdf5_files(path)):
         return []
     names = list_names([file.name for file in files])

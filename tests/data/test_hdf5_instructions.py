@@ -45,14 +45,14 @@ def test_a_goal_that_returns_counts_again(tmp_path: Path) -> None:
     assert open_with(tmp_path, "lang", texts).meta[1].instruction == "open it; then close it; then open it"
 
 
-def test_steps_without_an_instruction_are_left_out_and_told(tmp_path: Path) -> None:
+def test_steps_without_an_instruction_are_left_out_and_reported(tmp_path: Path) -> None:
     source = open_with(tmp_path, "lang", ["", *CHANGING[1:]])
     assert source.meta[1].instruction == SUBGOALS
     assert [issue.message for issue in source.issues] == ["demo_2: lang is blank at some steps: left out"]
 
 
 @pytest.mark.parametrize("texts", [["open it", "pull it open"], [["open it", "pull it open"]] * LENGTH])
-def test_several_texts_that_are_not_those_of_steps_are_told(texts: Any, tmp_path: Path) -> None:
+def test_several_texts_that_are_not_those_of_steps_are_reported(texts: Any, tmp_path: Path) -> None:
     """Phrasings, of which none is guessed."""
     source = open_with(tmp_path, "lang", texts)
     assert [meta.instruction for meta in source.meta] == ["do something"] * 3

@@ -1,4 +1,4 @@
-"""Success that HDF5 files state is read under the names that are read in other layouts, or it is told."""
+"""Success that HDF5 files state is read under the names that are read in other layouts, or it is reported."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-def test_a_success_that_is_not_read_is_told_once(kind: str, tmp_path: Path) -> None:
+def test_a_success_that_is_not_read_is_reported_once(kind: str, tmp_path: Path) -> None:
     change, message = UNREAD[kind]
     path = edit(write_robomimic(tmp_path / "lift.hdf5"), change)
     (found,) = messages(path)
@@ -120,7 +120,7 @@ def test_minaris_infos_state_a_success(name: str, values: object, tmp_path: Path
     assert successes(path) == [False] * DEMOS and messages(path) == []
 
 
-def test_minaris_other_infos_are_told(tmp_path: Path) -> None:
+def test_minaris_other_infos_are_reported(tmp_path: Path) -> None:
     path = write_episodes(tmp_path, "infos/episode/success", True)
     assert successes(path) == [None] * DEMOS and messages(path) == [f"has infos/episode/success: {EXPECTED}"]
 

@@ -1,4 +1,4 @@
-"""Views of HDF5 files that are left out, in some demonstrations or for their layout, are told."""
+"""Views of HDF5 files that are left out, in some demonstrations or for their layout, are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def messages(path: Path, feature_map: FeatureMap | None = None) -> list[str]:
     return [issue.message for issue in source.issues]
 
 
-def test_a_view_that_a_demonstration_lacks_is_told(tmp_path: Path) -> None:
+def test_a_view_that_a_demonstration_lacks_is_reported(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "a") as file:
         del file[f"data/demo_2/obs/{WRIST}_image"]
@@ -34,7 +34,7 @@ def test_a_view_that_a_demonstration_lacks_is_told(tmp_path: Path) -> None:
     assert messages(path, FeatureMap(views={"agentview": "front"})) == []
 
 
-def test_a_view_that_a_file_lacks_is_told(tmp_path: Path) -> None:
+def test_a_view_that_a_file_lacks_is_reported(tmp_path: Path) -> None:
     write_robomimic(tmp_path / "a.hdf5")
     with h5py.File(write_robomimic(tmp_path / "b.hdf5"), "a") as file:
         for demo in file["data"].values():
@@ -54,7 +54,7 @@ LAYOUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize("name", ["side_image", "side"])
-def test_images_of_another_layout_are_told_once(kind: str, name: str, tmp_path: Path) -> None:
+def test_images_of_another_layout_are_reported_once(kind: str, name: str, tmp_path: Path) -> None:
     values, content = LAYOUTS[kind]
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "a") as file:
@@ -65,7 +65,7 @@ def test_images_of_another_layout_are_told_once(kind: str, name: str, tmp_path: 
     assert messages(path, FeatureMap(views={"agentview": "front"})) == []
 
 
-def test_encoded_images_are_told(tmp_path: Path) -> None:
+def test_encoded_images_are_reported(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "a") as file:
         encoded = file["data/demo_0/obs"].create_dataset("side", (LENGTH,), h5py.vlen_dtype(np.uint8))
@@ -93,11 +93,11 @@ def test_other_numbers_are_no_images(name: str, shape: tuple[int, ...], tmp_path
     assert messages(path) == []
 
 
-@pytest.mark.parametrize("film", ["playback.mp4", "films/playback.mp4"])
-def test_demonstrations_beside_a_film_of_them_are_told(film: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("video", ["playback.mp4", "videos/playback.mp4"])
+def test_demonstrations_beside_a_video_of_them_are_reported(video: str, tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "image.hdf5")
-    (tmp_path / film).parent.mkdir(exist_ok=True)
-    write_video(tmp_path / film, IMAGES, 20)
+    (tmp_path / video).parent.mkdir(exist_ok=True)
+    write_video(tmp_path / video, IMAGES, 20)
     source = open_dataset(tmp_path, "lift")
     assert source.views == ("playback",)
     assert [issue.message for issue in source.issues] == [
@@ -106,7 +106,7 @@ def test_demonstrations_beside_a_film_of_them_are_told(film: str, tmp_path: Path
     assert len(open_dataset(path)) == 3
 
 
-def test_minaris_images_of_another_layout_are_told(tmp_path: Path) -> None:
+def test_minaris_images_of_another_layout_are_reported(tmp_path: Path) -> None:
     folder = write_minari(tmp_path / "doors")
     with h5py.File(folder / "data/main_data.hdf5", "a") as file:
         file["episode_1/infos/side"] = np.zeros((LENGTH + 1, 3, 48, 64), np.uint8)

@@ -1,4 +1,4 @@
-"""AgiBot's segments of LeRobot datasets are read as subtasks; annotations under other names are told."""
+"""AgiBot's segments of LeRobot datasets are read as subtasks; annotations under other names are reported."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_segments_that_do_not_fit_exclude_their_episode(segments: Any, message: 
 
 @VERSIONS
 @pytest.mark.parametrize("name", ["skill_names", "segments", "sub_tasks", "stage_names", "phases", "fine_task_index"])
-def test_subtasks_under_another_name_are_told(name: str, version: str, tmp_path: Path) -> None:
+def test_subtasks_under_another_name_are_reported(name: str, version: str, tmp_path: Path) -> None:
     (issue,) = open_with(tmp_path, version, **{name: [["reach"], ["lift"]]}).issues
     assert issue.message.startswith(f"has {name}: not read, subtask_start_frames and ") and issue.episodes == ()
 
@@ -86,7 +86,7 @@ def test_other_columns_are_not(name: str, version: str, tmp_path: Path) -> None:
         ("info", {"result": {"is_success": True}}, "info/result/is_success"),
     ],
 )
-def test_a_success_inside_of_another_column_is_told(
+def test_a_success_inside_of_another_column_is_reported(
     column: str, content: Any, name: str, version: str, tmp_path: Path
 ) -> None:
     source = open_with(tmp_path, version, **{column: [content, content]})
@@ -95,7 +95,7 @@ def test_a_success_inside_of_another_column_is_told(
     assert [meta.success for meta in source.meta] == [None, None]
 
 
-def test_annotations_inside_of_a_column_of_frames_are_told(tmp_path: Path) -> None:
+def test_annotations_inside_of_a_column_of_frames_are_reported(tmp_path: Path) -> None:
     path = write_v30(tmp_path / "data")
     edit_table(path / DATA, info=[{"is_success": True, "phase": 1}] * 14)
     assert [issue.message.split(":")[0] for issue in open_dataset(path).issues] == [

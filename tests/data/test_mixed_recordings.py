@@ -79,7 +79,7 @@ def test_a_second_view_of_another_size_is_named(tmp_path: Path) -> None:
     assert issue.episodes == ("b",) and "views is" in issue.message and "(24, 32)" in issue.message
 
 
-def test_a_view_that_a_recording_lacks_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_view_that_a_recording_lacks_is_left_out_and_reported(tmp_path: Path) -> None:
     for name in "abc":
         write_recording(tmp_path / name)
     for name in "ac":

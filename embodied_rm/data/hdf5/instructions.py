@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.issues import list_names
-from embodied_rm.data.subgoals import join_subgoals
+from embodied_rm.data.subgoal_instruction import join_subgoals
 
 INSTRUCTION_KEYS = (
     "lang",

@@ -27,7 +27,7 @@ from embodied_rm.data.lerobot.parquet import (
 )
 from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, last_success
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.data.subgoals import join_subgoals
+from embodied_rm.data.subgoal_instruction import join_subgoals
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
