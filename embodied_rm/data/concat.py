@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from embodied_rm.data.common_views import common_views, find_left_out_views
 from embodied_rm.data.issues import DataIssue, affected_episodes
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource, ImageSize, common_views, select_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource, ImageSize, select_views
 from embodied_rm.types import Episode, Views
 
 
@@ -23,13 +24,15 @@ class ConcatDataset:
         self._path = path
         dataset_names = sorted(datasets)
         self._datasets = [datasets[name] for name in dataset_names]
-        self.views = common_views(dataset_names[0], [dict.fromkeys(dataset.views) for dataset in self._datasets])
+        named_views = [(name, datasets[name].views) for name in dataset_names]
+        self.views = common_views(named_views)
         self.fps = self._datasets[0].fps
-        self.issues: tuple[DataIssue, ...] = tuple(
+        issues = [
             replace(issue, episodes=tuple(f"{name}/{episode}" for episode in issue.episodes))
             for name, dataset in zip(dataset_names, self._datasets, strict=True)
             for issue in dataset.issues
-        )
+        ]
+        self.issues: tuple[DataIssue, ...] = (*issues, *find_left_out_views(path, named_views))
         self._offsets = np.cumsum([0, *map(len, self._datasets)])
         self.meta = tuple(_renumber(dataset_names, self._datasets))
 

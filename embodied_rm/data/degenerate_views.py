@@ -1,4 +1,4 @@
-"""Views that show nothing of a task: of one color, without change, or with the images of another view."""
+"""Views that show nothing of a task: of one color, without change, lost, or with the images of another view."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -14,6 +14,8 @@ NUM_SAMPLED_FRAMES = 8
 GRID_SIDE_CELLS = 32  # rows and columns of cells over which pixels are averaged, which removes noise of sensors
 MAX_SIDE_PIXELS = 1024  # height and width from whose double on images are thinned out
 MAX_NOISE_LEVELS = 4.0  # difference of two cells, of 255, up to which codecs and sensors make them differ
+MIN_COMPARED_FRAMES = 4  # number of compared frames from which a view can freeze after the first one
+MIN_CHANGED_SHARE = 0.5  # share of the cells of a frozen view that its camera or its signal changed before
 
 
 def sample_indices(length: int) -> IntArray:
@@ -52,9 +54,24 @@ def compare_views(views: Mapping[str, Frames]) -> dict[str, str]:
         if first.shape == second.shape and np.abs(first - second).max() <= MAX_NOISE_LEVELS:
             descriptions[other] = f"shows the images of the view {view}"
     for view, cells in means.items():
-        if view not in descriptions and len(cells) > 1 and np.ptp(cells, axis=0).max() <= MAX_NOISE_LEVELS:
-            descriptions[view] = "never changes"
+        if view not in descriptions and (description := _describe_loss(views[view], cells)):
+            descriptions[view] = description
     return descriptions
+
+
+def _describe_loss(frames: Frames, cells: Array) -> str:
+    """Describe a view that is frozen or lost, as a predicate; "" if it is not.
+
+    A view that stays equal after a small change may be that of a fixed camera before which little happens.
+    """
+    if len(cells) > 1 and np.ptp(cells, axis=0).max() <= MAX_NOISE_LEVELS:
+        return "never changes"
+    if cells[len(cells) // 2 :].max() <= MAX_NOISE_LEVELS:
+        return "is black in the second half of its frames"
+    if len(frames) >= MIN_COMPARED_FRAMES and (frames[2:] == frames[1]).all():
+        is_changed = np.abs(cells[1] - cells[0]).max(axis=-1) > MAX_NOISE_LEVELS
+        return "never changes after its start" if is_changed.mean() > MIN_CHANGED_SHARE else ""
+    return ""
 
 
 def average_cells(image: Frames) -> Array:

@@ -99,7 +99,7 @@ def _open_video(path: Path, instruction: str | None, feature_map: FeatureMap) ->
 def _open_recording(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
     if not find_videos(path):
         return None
-    issues = find_unread_videos(path)
+    issues = [*find_unread_videos(path), *find_hidden_demonstrations(path)]
     if folders := find_recording_folders(path):
         message = f"is read as one recording, so those in its folders are not: {list_names([f.name for f in folders])}"
         issues.append(DataIssue(file=path, message=message, episodes=()))
@@ -112,16 +112,29 @@ def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMa
     if not folders:
         return None
     recordings, issues = find_recordings(folders, instruction)
-    return RecordingDataset(recordings, feature_map, [*issues, *find_unread_videos(path)], path)
+    issues += [*find_unread_videos(path), *find_hidden_demonstrations(path)]
+    return RecordingDataset(recordings, feature_map, issues, path)
 
 
 @register_dataset_reader("robomimic", layout="*.hdf5 (robomimic)")
 def _open_robomimic(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
-    if path.is_file():
-        files = [path] if path.suffix.lower() in HDF5_SUFFIXES else []
-    else:  # without the dot files that some systems write beside each file
-        files = sorted(file for file in path.glob("[!.]*") if file.suffix.lower() in HDF5_SUFFIXES)
+    files = find_hdf5_files(path)
     return open_robomimic(files, path, instruction, feature_map) if files else None
+
+
+def find_hdf5_files(path: Path) -> list[Path]:
+    """Return the HDF5 files in a folder, without the dot files that some systems write beside each file; or a file."""
+    files = [path] if path.is_file() else sorted(path.glob("[!.]*"))
+    return [file for file in files if file.suffix.lower() in HDF5_SUFFIXES]
+
+
+def find_hidden_demonstrations(path: Path) -> list[DataIssue]:
+    """Return an issue for the HDF5 files in a folder that is read for its videos: one may show their demonstrations."""
+    if not (files := find_hdf5_files(path)):
+        return []
+    names = list_names([file.name for file in files])
+    message = f"is read for its videos, so its HDF5 files are not: {names}; the path of one reads it"
+    return [DataIssue(file=path, message=message, episodes=())]
 
 
 def find_plain_recordings(path: Path) -> list[Path]:

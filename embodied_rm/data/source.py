@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -150,15 +150,6 @@ class EpisodeSource(Protocol):
             DataError: A file cannot be read, or a view does not exist. The message names the file and the issue.
         """
         ...
-
-
-def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the views that all recordings have; `name` is that of the first recording, for the message."""
-    first, *others = views_per_episode
-    common = tuple(view for view in first if all(view in other for other in others))
-    if not common:
-        raise DataError(f"{name} and the other recordings have no view in common; it has {', '.join(first)}")
-    return common
 
 
 def equal_rates(rate: float, other: float) -> bool:

@@ -70,6 +70,8 @@ def test_only_common_views_are_kept(folder: Path) -> None:
         one = episode(0, length=5)
         writer.add(type(one)(**{**vars(one), "views": {"top": one.views["top"]}}))
     combined = open_dataset(folder)
+    (issue,) = combined.issues
+    assert issue.message == "the view front is left out: it is missing in c_third" and issue.episodes == ()
     assert combined.views == ("top",) and set(combined.episode(0).views) == {"top"} and len(combined.files(0)) == 2
     with pytest.raises(DataError, match="front"):
         combined.episode(0, views=["front"])

@@ -38,6 +38,7 @@ def still(number: int = 7) -> Frames:
 MOVING = make_episode(0).views["front"]
 NOISE = np.random.default_rng(0).integers(0, 3, MOVING.shape, np.uint8)
 LAMP = np.pad(np.full((4, 4, 3), 30, np.uint8), ((40, 4), (30, 30), (0, 0)))
+LOST = "is black in the second half of its frames"
 BLACK = "shows one color in every frame, RGB 0 0 0"
 DEGENERATE = {
     "black": (one_color(0, 0, 0), BLACK),
@@ -47,6 +48,15 @@ DEGENERATE = {
     "a frozen camera, with noise": (
         still() + np.random.default_rng(0).integers(0, 3, MOVING.shape, np.uint8),
         "never changes",
+    ),
+    "a camera that was lost": (np.concatenate([MOVING[:1], one_color(0, 0, 0)[1:]]), LOST),
+    "a camera that was lost in the middle, with noise": (
+        np.concatenate([MOVING[: LENGTH // 2], one_color(1, 1, 1, noise=1)[LENGTH // 2 :]]),
+        LOST,
+    ),
+    "a camera that froze in another place": (
+        np.concatenate([MOVING[:1], still()[1:, ::-1]]),
+        "never changes after its start",
     ),
     "the other camera": (MOVING, "shows the images of the view front"),
 }
@@ -64,9 +74,18 @@ def test_a_view_that_shows_nothing_is_described(kind: str) -> None:
         make_episode(1).views["front"],
         MOVING[::-1],
         still() + np.pad(np.full((LENGTH - 1, 3, 4, 3), 20, np.uint8), ((1, 0), (40, 5), (30, 30), (0, 0))),
+        np.concatenate([MOVING[:-1], one_color(0, 0, 0)[-1:]]),
+        np.concatenate([one_color(0, 0, 0)[:-1], MOVING[-1:]]),
         np.stack([np.roll(one_color(0, 0, 0)[0] + LAMP, t, axis=1) for t in range(LENGTH)]),
     ],
-    ids=["another view", "its reverse", "a small object moves", "a light in the dark moves"],
+    ids=[
+        "another view",
+        "its reverse",
+        "a small object moves",
+        "black at its end",
+        "black at its start",
+        "a light in the dark moves",
+    ],
 )
 def test_a_view_that_shows_little_is_not_degenerate(frames: Frames) -> None:
     assert compare_views({"front": MOVING, "wrist": frames}) == {}

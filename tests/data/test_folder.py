@@ -163,6 +163,8 @@ def test_damaged_view_is_named(folder, damage):
         ([{"annotation": "reach", "start_frame_id": 1}], "entry 0: it lacks or misstates 'end_frame_id'"),
         ([annotation_entry(1, 2), "reach"], "entry 1"),
         ([annotation_entry("soon", 2)], "entry 0"),
+        ([annotation_entry(0.7, 3.9)], "entry 0: it lacks or misstates a frame number (a frame is 0.7)"),
+        ([annotation_entry(0, True)], "entry 0: it lacks or misstates a frame number (a frame is True)"),
     ],
 )
 def test_invalid_annotation_is_named(folder, subtasks, message):
@@ -171,6 +173,27 @@ def test_invalid_annotation_is_named(folder, subtasks, message):
     with pytest.raises(DataError) as caught:
         open_dataset(folder)
     assert "annotated_keyframes.json" in str(caught.value) and message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "outcome", [{"is_success": True}, {"outcome": "success"}, {"success": 1.0, "outcome": "drop"}, {"success": [True]}]
+)
+def test_an_outcome_has_the_names_and_values_of_other_layouts(folder, outcome):
+    (folder / "success.json").write_text(json.dumps(outcome))
+    assert open_dataset(folder).meta[0].success is True
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"Success": False}, r"success\.json: has Success: not read, success, next\.success"),
+        ({"outcome": "drop"}, r"success\.json: outcome is 'drop'; true or false was expected"),
+    ],
+)
+def test_an_outcome_that_is_not_read_is_named(folder, outcome, message):
+    (folder / "success.json").write_text(json.dumps(outcome))
+    with pytest.raises(DataError, match=message):
+        open_dataset(folder)
 
 
 def test_recordings_without_common_view_are_rejected(folder):

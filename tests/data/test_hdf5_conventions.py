@@ -193,6 +193,16 @@ def test_an_instruction_of_a_demonstration_precedes_that_of_the_file(kind, tmp_p
     assert source.issues == ()
 
 
+@pytest.mark.parametrize("group", ["data", "/"])
+@pytest.mark.parametrize("key", ["language_instruction", "lang"])
+def test_an_instruction_of_the_file_may_be_an_attribute(group, key, tmp_path):
+    path = write_robomimic(tmp_path / "kitchen.hdf5", None)
+    edit(path, lambda file: file[group].attrs.update({key: " pick it "}))
+    edit(path, lambda file: file["data/demo_2"].attrs.update(lang="open it"))
+    source = open_dataset(path)
+    assert [meta.instruction for meta in source.meta] == ["pick it", "open it", "pick it"] and source.issues == ()
+
+
 def test_an_array_of_words_is_reported(tmp_path):
     path = write_robomimic(tmp_path / "kitchen.hdf5", "do something")
     words = np.array(["open", "it"], dtype="S")

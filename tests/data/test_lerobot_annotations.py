@@ -252,7 +252,19 @@ def test_a_subtask_index_without_names_is_reported(dataset: Path) -> None:
     assert "has subtask_index, and no names of it" in str(source.issues[0])
 
 
-@pytest.mark.parametrize("name", ["annotation.human.action.task_description", "subtask", "coarse_subtask_index"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "annotation.human.action.task_description",
+        "subtask",
+        "coarse_subtask_index",
+        "sub_task_index",
+        "skill_index",
+        "phase",
+        "observation.stage",
+        "coarse_task_index",
+    ],
+)
 def test_annotation_of_frames_that_is_not_understood_is_reported_once(dataset: Path, name: str) -> None:
     add_frames(dataset, name, "int64", [1] * sum(LENGTHS))
     (issue,) = open_dataset(dataset).issues

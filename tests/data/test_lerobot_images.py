@@ -260,6 +260,24 @@ def test_depth_is_no_view(images: Path, info_key: str) -> None:
     assert source.views == VIEWS and source.issues == ()
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+def test_depth_that_is_not_marked_is_left_out_and_reported(images: Path, dtype: type) -> None:
+    pixels = np.zeros((H, W), dtype)
+    store(images, "depth", [encode(pixels, "PNG" if dtype is np.uint16 else "TIFF")] * sum(LENGTHS))
+    source = open_dataset(images)
+    assert source.views == VIEWS and [read_numbers(episode.views["wrist"]) for episode in source] == NUMBERS
+    assert [(issue.message, issue.episodes) for issue in source.issues] == [
+        (f"lists {key('depth')}, whose images are depth maps: left out", ())
+    ]
+
+
+def test_depth_alone_is_refused(images: Path) -> None:
+    for view in VIEWS:
+        store(images, view, [encode(np.zeros((H, W), np.uint16))] * sum(LENGTHS))
+    with pytest.raises(DataError, match=r"its pixels are I;16, a depth map; features\.views selects views"):
+        open_dataset(images)
+
+
 def test_a_column_of_numbers_is_no_images(videos: Path) -> None:
     store(videos, "wrist", list(range(sum(LENGTHS))))
     with pytest.raises(DataError, match="of row 0: it holds int, neither an image nor the path of one"):

@@ -79,6 +79,22 @@ def test_a_second_view_of_another_size_is_named(tmp_path: Path) -> None:
     assert issue.episodes == ("b",) and "views is" in issue.message and "(24, 32)" in issue.message
 
 
+def test_a_view_that_a_recording_lacks_is_left_out_and_reported(tmp_path: Path) -> None:
+    for name in "abc":
+        write_recording(tmp_path / name)
+    for name in "ac":
+        write_video(tmp_path / name / "wrist.mp4", paint_frames(range(8), *LARGE), 10)
+    source = open_dataset(tmp_path, "go")
+    assert source.views == ("top",) and len(source) == 3
+    (issue,) = source.issues
+    assert (issue.file, issue.episodes) == (tmp_path, ())
+    assert issue.message == "the view wrist is left out: it is missing in b"
+    (tmp_path / "a/wrist.mp4").unlink()
+    (tmp_path / "c/wrist.mp4").rename(tmp_path / "c/side.mp4")
+    (issue,) = open_dataset(tmp_path, "go").issues
+    assert issue.message == "the view side is left out: it is missing in a, b"
+
+
 def test_clocks_of_cameras_are_one_rate(tmp_path: Path) -> None:
     """29.97 and 30 Hz, and 25 Hz."""
     for name, fps in (("a", 30), ("b", 30000 / 1001), ("c", 25), ("d", 30)):

@@ -89,6 +89,19 @@ def test_listed_recordings_are_read(videos, kind):
         assert read_numbers(episode.views["wrist"])[0] == 500 + 100 * i and episode.success == source.meta[i].success
 
 
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_flags_that_pandas_writes_beside_missing_ones_are_read(videos, kind):
+    """They are floats, and the outcome must be a bool: labels test its identity."""
+    values = (1.0, 0.0, None)
+    if kind == "json":
+        as_json(videos, [{**entry, "success": value} for entry, value in zip(ENTRIES, values, strict=True)])
+    else:
+        as_csv(videos, CSV.replace(",true,", ",1.0,").replace(",FALSE,", ",0.0,"))
+    source = open_dataset(videos)
+    assert [meta.success for meta in source.meta] == [True, False, None] and source.issues == ()
+    assert all(meta.success is None or type(meta.success) is bool for meta in source.meta)
+
+
 def test_feature_map_selects_views(videos):
     source = open_dataset(as_json(videos, ENTRIES), feature_map=FeatureMap(views={"wrist": "hand"}))
     assert source.views == ("hand",) and read_numbers(source.episode(2).views["hand"])[0] == 700
@@ -99,6 +112,7 @@ INVALID_ENTRIES = {
     "no instruction": ({**ENTRIES[2], "instruction": ""}, "entry 2 (third): instruction is ''"),
     "odd success": ({**ENTRIES[2], "success": "maybe"}, "success is 'maybe'; true, false or nothing"),
     "a number for success": ({**ENTRIES[2], "success": 1}, "success is 1"),
+    "another number for success": ({**ENTRIES[2], "success": 0.7}, "success is 0.7; true, false or nothing"),
     "no views": ({**ENTRIES[2], "views": {}}, "it names no views"),
     "out of the folder": ({**ENTRIES[2], "views": {"top": "../secret.mp4"}}, "'../secret.mp4' leads out of the folder"),
     "absolute": ({**ENTRIES[2], "views": {"top": "/etc/passwd"}}, "leads out of the folder"),
@@ -121,6 +135,10 @@ INVALID_ENTRIES = {
     ),
     "a file name of nothing": ({**ENTRIES[2], "views": {"top": "a\0b"}}, "a file is 'a"),
     "a file name without end": ({**ENTRIES[2], "views": {"top": "a" * 5000}}, "a file is 'aaa"),
+    "a step in seconds": (
+        {**ENTRIES[2], "subtasks": [{"name": "a", "start": 0.4, "end": 2.9}]},
+        "a subtask lacks or misstates a frame number (a frame is 0.4)",
+    ),
     "backward step": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
 }
 
@@ -134,6 +152,21 @@ def test_invalid_entry_excludes_its_episode(videos, case):
         ("episode_000002",) if case == "no object" else ("third",)
     )
     assert [meta.name for meta in source.meta] == ["first", "second"]
+
+
+def test_frames_may_be_floats(videos):
+    """As JavaScript and pandas write them."""
+    steps = [{"name": "a", "start": 0.0, "end": 9.0}]
+    source = open_dataset(as_json(videos, [{**ENTRIES[2], "subtasks": steps}]))
+    assert (
+        source.meta[0].subtasks == (Subtask(name="a", start=0, end=9),) and type(source.meta[0].subtasks[0].end) is int
+    )
+
+
+def test_a_step_in_seconds_of_a_csv_table_is_refused(videos):
+    source = open_dataset(as_csv(videos, subtasks=SUBTASKS_CSV.replace("0,8", "0.4,8")))
+    (issue,) = source.issues
+    assert issue.episodes == ("first",) and "a subtask lacks or misstates a frame number" in issue.message
 
 
 def test_name_with_path_is_rejected(videos):

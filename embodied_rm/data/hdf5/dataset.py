@@ -1,5 +1,6 @@
 """Episodes whose images and columns are HDF5 datasets."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from embodied_rm.data.base_dataset import BaseDataset
+from embodied_rm.data.common_views import common_views, find_left_out_views
 from embodied_rm.data.hdf5.file import Hdf5Reader
-from embodied_rm.data.issues import DataIssue, check_not_empty
+from embodied_rm.data.issues import DataIssue, check_not_empty, list_names
 from embodied_rm.data.orientation import STORED
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite, common_views
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, ImageSize, check_finite
 from embodied_rm.types import Array, Frames, IntArray
 
 
@@ -26,6 +28,7 @@ class Hdf5EpisodeEntry:
     fps: float
     image_size: ImageSize
     orientation: str = STORED  # how images are turned, unless `BaseDataset.orientations` has their view
+    notes: tuple[str, ...] = ()  # clauses on what is stored and not read
 
 
 class Hdf5Dataset(BaseDataset):
@@ -34,11 +37,12 @@ class Hdf5Dataset(BaseDataset):
     def __init__(
         self, path: Path, reader: Hdf5Reader, entries: Mapping[int, Hdf5EpisodeEntry], issues: Sequence[DataIssue]
     ) -> None:
-        self.issues = tuple(issues)
         self._reader, self._entries = reader, tuple(entries.values())
-        check_not_empty(path, self._entries, self.issues)
+        check_not_empty(path, self._entries, issues)
         self.meta = tuple(replace(entry.meta, episode_index=index) for index, entry in entries.items())
-        self.views = common_views(self.meta[0].name, [entry.views for entry in self._entries])
+        named_views = [(entry.meta.name, entry.views) for entry in self._entries]
+        self.views = common_views(named_views)
+        self.issues = (*issues, *_collect_notes(self._entries), *find_left_out_views(path, named_views))
         self.fps = self._entries[0].fps
 
     def files(self, index: int) -> tuple[Path, ...]:
@@ -72,3 +76,17 @@ class Hdf5Dataset(BaseDataset):
         for name, column in zip(datasets, columns, strict=True):
             check_finite(column, name, entry.path)
         return np.concatenate([column[np.minimum(frame_indices, len(column) - 1)] for column in columns], axis=1)
+
+
+def _collect_notes(entries: Sequence[Hdf5EpisodeEntry]) -> list[DataIssue]:
+    """Return an issue per file and note, which names the episodes with it unless these are all of the file."""
+    counts = Counter(entry.path for entry in entries)
+    names_by_note: dict[tuple[Path, str], list[str]] = {}
+    for entry in entries:
+        for note in entry.notes:
+            names_by_note.setdefault((entry.path, note), []).append(entry.meta.name)
+    issues = []
+    for (path, note), names in names_by_note.items():
+        subject = f"{list_names(names)}: " if len(names) < counts[path] else ""
+        issues.append(DataIssue(file=path, message=subject + note, episodes=()))
+    return issues

@@ -1,7 +1,9 @@
 """HDF5 files, read in a child process."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,16 @@ class Hdf5Tree:
 
     def datasets_in(self, group: str) -> tuple[str, ...]:
         """Return the datasets of a group at any depth, by their names relative to the group."""
-        return tuple(name.removeprefix(f"{group}/") for name in self.shapes if name.startswith(f"{group}/"))
+        return tuple(self._names_by_group[group])
+
+    @cached_property
+    def _names_by_group(self) -> Mapping[str, list[str]]:
+        """Group -> names of its datasets relative to it: a search per demonstration takes long in a large file."""
+        names_by_group = defaultdict[str, list[str]](list)
+        for name in self.shapes:
+            for position in (index for index, char in enumerate(name) if char == "/"):
+                names_by_group[name[:position]].append(name[position + 1 :])
+        return names_by_group
 
     def read_json(self, group: str, attribute: str) -> dict[str, Any] | None:
         """Return a JSON attribute of a group; {} if it is not stored, None if it is not an object."""
@@ -72,7 +83,7 @@ class Hdf5Reader(SubprocessWorker):
         return Hdf5Tree(attributes=reply["attributes"], shapes=shapes, dtypes=dtypes, unwritten=unwritten)
 
     def read_array(self, path: Path, dataset: str) -> Array:
-        """Read a numeric dataset [T, ...] as float32 [T, D]."""
+        """Read a numeric dataset [T, ...] as float32 [T, D], or one number as [1, 1]."""
         values, _ = self.request(path, "array", expect_array=True, dataset=dataset)
         assert values is not None
         return values
@@ -86,7 +97,7 @@ class Hdf5Reader(SubprocessWorker):
         assert frames is not None
         return frames
 
-    def read_string(self, path: Path, dataset: str) -> str:
-        """Read the first string of a dataset."""
-        _, reply = self.request(path, "text", dataset=dataset)
+    def read_texts(self, path: Path, dataset: str) -> list[str]:
+        """Read a dataset of texts, one per run of equal ones."""
+        _, reply = self.request(path, "texts", dataset=dataset)
         return reply

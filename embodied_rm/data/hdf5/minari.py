@@ -9,7 +9,9 @@ from pathlib import Path
 from embodied_rm.data.feature_map import FeatureMap, resolve_columns
 from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
-from embodied_rm.data.hdf5.stated_success import read_stated_success
+from embodied_rm.data.hdf5.instructions import OwnInstruction, read_instruction
+from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
+from embodied_rm.data.hdf5.unread_images import find_unread_images
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
@@ -65,18 +67,35 @@ def _build_episode(
             raise DataError(f"{source}: {key} has {list(tree.shapes[key])[:1]} rows, expected {count}")
     if not isinstance(feature_map.fps, int | float) or not feature_map.fps > 0:
         raise DataError(f"{path}: Minari stores no frame rate; set features.fps=")
-    instruction = _read_instruction(reader, path, tree, episode, instruction)
+    text, note = _read_instruction(reader, path, tree, episode, instruction)
     success = read_stated_success(reader, path, tree, episode)
     fps, image_size = float(feature_map.fps), (height, width)
-    meta = EpisodeMeta(name=episode, length=length, instruction=instruction, success=success)
+    meta = EpisodeMeta(name=episode, length=length, instruction=text, success=success)
     return Hdf5EpisodeEntry(
-        meta=meta, path=path, views=views, state=state, action=action, fps=fps, image_size=image_size
+        meta=meta,
+        path=path,
+        views=views,
+        state=state,
+        action=action,
+        fps=fps,
+        image_size=image_size,
+        notes=(
+            *find_unread_success(tree, episode),
+            *([note] if note else ()),
+            *(() if feature_map.views else find_unread_images(tree, episode, candidates)),
+        ),
     )
 
 
-def _read_instruction(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str, instruction: str | None) -> str:
+def _read_instruction(
+    reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str, instruction: str | None
+) -> OwnInstruction:
     if instruction is not None:
-        return instruction
+        return OwnInstruction(text=instruction)
+    own = OwnInstruction()
     if tree.dtypes.get(f"{episode}/{MISSION_KEY}") == "text":
-        return reader.read_string(path, f"{episode}/{MISSION_KEY}")
-    raise DataError(f"{path}: contains no instruction for {episode}; set instruction=")
+        own = read_instruction(reader, path, tree, episode, MISSION_KEY)
+    if not own.text:
+        reason = f" ({own.issue})" if own.issue else ""
+        raise DataError(f"{path}: contains no instruction for {episode}{reason}; set instruction=")
+    return own

@@ -23,9 +23,10 @@ class RewardSummary:
     is_binary: bool  # whether all are 0 or 1
     is_any_1: bool
     is_last_1: bool
+    is_stated: bool  # whether the demonstration states its success, which precedes that of its rewards
 
 
-def summarize_rewards(rewards: Array, file: Path, environment: str) -> RewardSummary:
+def summarize_rewards(rewards: Array, file: Path, environment: str, *, is_stated: bool) -> RewardSummary:
     """Summarize the rewards [T] of a demonstration, T > 0."""
     is_1 = rewards == 1.0
     return RewardSummary(
@@ -34,6 +35,7 @@ def summarize_rewards(rewards: Array, file: Path, environment: str) -> RewardSum
         is_binary=bool(np.isin(rewards, (0.0, 1.0)).all()),
         is_any_1=bool(is_1.any()),
         is_last_1=bool(is_1[-1]),
+        is_stated=is_stated,
     )
 
 
@@ -45,16 +47,22 @@ def find_successes(demos: Mapping[int, RewardSummary]) -> dict[int, bool | None]
 
 
 def describe_zero_files(demos: Collection[RewardSummary]) -> dict[str, list[Path]]:
-    """Return the files whose rewards are 0 throughout, by a sentence on what that means."""
+    """Return the files whose rewards are 0 throughout, by a sentence on what that means for episodes without a success.
+
+    A file whose demonstrations all state their success is not among them.
+    """
     environments = _environments_with_rewards(demos)
     with_rewards = {demo.file for demo in demos if demo.is_any_1 or not demo.is_binary}
-    sentences = {
-        False: "every reward is 0, so the success of its episodes is unknown",
-        True: "every reward is 0, unlike in other files of its env_args: its episodes are failures",
-    }
-    files: dict[str, list[Path]] = {sentence: [] for sentence in sentences.values()}
-    for file, environment in {demo.file: demo.environment for demo in demos if demo.file not in with_rewards}.items():
-        files[sentences[environment in environments]].append(file)
+    stating = {demo.file for demo in demos if demo.is_stated}
+    undecided = {demo.file: demo.environment for demo in demos if not demo.is_stated and demo.file not in with_rewards}
+    files: dict[str, list[Path]] = {}
+    for file, environment in undecided.items():
+        episodes = "its episodes that state none" if file in stating else "its episodes"
+        if environment in environments:
+            sentence = f"every reward is 0, unlike in other files of its env_args: {episodes} are failures"
+        else:
+            sentence = f"every reward is 0, so the success of {episodes} is unknown"
+        files.setdefault(sentence, []).append(file)
     return files
 
 

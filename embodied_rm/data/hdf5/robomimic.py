@@ -13,7 +13,8 @@ from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry
 from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
 from embodied_rm.data.hdf5.instructions import Instructions, read_instructions
 from embodied_rm.data.hdf5.reward_outcomes import RewardSummary, describe_zero_files, find_successes, summarize_rewards
-from embodied_rm.data.hdf5.stated_success import read_stated_success
+from embodied_rm.data.hdf5.stated_success import find_unread_success, read_stated_success
+from embodied_rm.data.hdf5.unread_images import IMAGE_SUFFIXES, find_unread_images
 from embodied_rm.data.issues import DataIssue, list_names
 from embodied_rm.data.names import is_frame_rate
 from embodied_rm.data.orientation import STORED
@@ -25,7 +26,6 @@ STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_q
 """Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
 LIBERO_SUFFIX = "_rgb"
-IMAGE_SUFFIXES = ("_image", LIBERO_SUFFIX)
 LIBERO_IMAGES = {"obs/agentview_rgb", "obs/eye_in_hand_rgb"}
 LIBERO_ATTRIBUTES = {"problem_info", "bddl_file_name", "bddl_file_content", "bddl_file"}
 CONVENTION_ATTRIBUTE = "macros_image_convention"
@@ -69,7 +69,8 @@ def open_robomimic(
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
                 success = read_stated_success(reader, path, file.tree, f"{DATA_GROUP}/{demo}")
-                entry, summary = _build_episode(file, demo, name, feature_map), _read_rewards(reader, file, demo)
+                entry = _build_episode(file, demo, name, feature_map)
+                summary = _read_rewards(reader, file, demo, is_stated=success is not None)
                 entry = replace(entry, meta=replace(entry.meta, success=success))
             except DataError as error:
                 issues.append(DataIssue.from_error(error, (name,), path))
@@ -162,12 +163,13 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
 def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: FeatureMap) -> Hdf5EpisodeEntry:
     """Return the entry of a demonstration, without its outcome."""
     tree, path, group, source = file.tree, file.path, f"{DATA_GROUP}/{demo}", f"{file.path}: {demo}"
-    instruction = file.instructions.find(demo)
+    instruction, issue = file.instructions.find(demo), file.instructions.own(demo).issue
     if not instruction:
-        reason = f" ({file.instructions.unreadable[demo]})" if demo in file.instructions.unreadable else ""
+        reason = f" ({issue})" if issue else ""
         raise DataError(f"{source} contains no instruction{reason}; set instruction=")
     keys = tree.datasets_in(group)
-    image_keys = [key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")]
+    observations = [key for key in keys if key.startswith("obs/")]
+    image_keys = [key for key in observations if tree.is_image_dataset(f"{group}/{key}")]
     stored = {_camera_name(key): key for key in image_keys}
     views = {view: f"{group}/{stored[name]}" for view, name in feature_map.resolve_views(stored, source).items()}
     if not views:
@@ -193,6 +195,11 @@ def _build_episode(file: RobomimicFile, demo: str, name: str, feature_map: Featu
         fps=file.fps,
         image_size=(height, width),
         orientation=file.orientation,
+        notes=(
+            *find_unread_success(tree, group),
+            *file.instructions.notes_of(demo),
+            *(() if feature_map.views else find_unread_images(tree, group, observations)),
+        ),
     )
 
 
@@ -202,11 +209,15 @@ def _camera_name(key: str) -> str:
     return next((name.removesuffix(suffix) for suffix in IMAGE_SUFFIXES if name.endswith(suffix)), name)
 
 
-def _read_rewards(reader: Hdf5Reader, file: RobomimicFile, demo: str) -> RewardSummary | None:
-    """Return the summary of the rewards of a demonstration; None if there are none."""
+def _read_rewards(reader: Hdf5Reader, file: RobomimicFile, demo: str, *, is_stated: bool) -> RewardSummary | None:
+    """Return the summary of the rewards of a demonstration; None if there are none.
+
+    `is_stated`: whether the demonstration states its success.
+    """
     name = f"{DATA_GROUP}/{demo}/rewards"
     if file.tree.shapes.get(name, (0,))[:1] == (0,):
         return None
     env_args = file.tree.read_json(DATA_GROUP, "env_args")
     environment = json.dumps(env_args, sort_keys=True) if env_args else f"{file.path}"
-    return summarize_rewards(reader.read_array(file.path, name).reshape(-1), file.path, environment)
+    rewards = reader.read_array(file.path, name).reshape(-1)
+    return summarize_rewards(rewards, file.path, environment, is_stated=is_stated)

@@ -83,7 +83,13 @@ def first_instruction(tasks: Sequence[str | None]) -> str:
     return next(filter(None, (" ".join((task or "").split()) for task in tasks)), "")
 
 
-def find_unread(listing: Path, records: Sequence[Mapping[str, Any]]) -> list[DataIssue]:
-    """Return an issue per annotation of episodes that is not understood; it excludes no episode."""
-    messages = (*find_unread_subtasks(set().union(*records)), *find_unread_success(records))
+def find_unread(listing: Path, records: Sequence[Mapping[str, Any]], columns: Collection[str]) -> list[DataIssue]:
+    """Return an issue per annotation of episodes that is not understood; it excludes no episode.
+
+    Args:
+        listing: The episode index.
+        records: Its rows, of the columns that are read.
+        columns: All its columns; `<column>/<key>` is an entry of one.
+    """
+    messages = (*find_unread_subtasks(columns), *find_unread_success(records, columns))
     return [DataIssue(file=listing, message=message, episodes=()) for message in messages]

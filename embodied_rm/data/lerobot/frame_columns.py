@@ -1,6 +1,5 @@
 """Annotations in the frames of LeRobot datasets of others: tasks that follow each other, subtasks and success."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -16,20 +15,29 @@ from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.check import EpisodeRows
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
+from embodied_rm.data.lerobot.episode_subtasks import seems_subtask
 from embodied_rm.data.lerobot.language_columns import PERSISTENT_COLUMN, SUBTASK_STYLE, language_subtasks
-from embodied_rm.data.lerobot.parquet import flatten_singletons, read_cells, read_footer, read_parquet, read_records
-from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, frame_success
+from embodied_rm.data.lerobot.parquet import (
+    flatten_singletons,
+    iterate_names,
+    read_cells,
+    read_footer,
+    read_parquet,
+    read_records,
+)
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, last_success
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.data.subgoal_instruction import join_subgoals
 from embodied_rm.data.video.decoder import FrameTimes
 from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
-from embodied_rm.types import SUBGOAL_SEPARATOR, Subtask, equal_runs
+from embodied_rm.types import Subtask, equal_runs
 
 SUBTASK_LISTS = ("subtasks.parquet", "subtasks.jsonl")
 TASK_LISTS = ("tasks.parquet", "tasks.jsonl")
 """Lists of names in `meta`, of version 3.0 and 2.1."""
-ANNOTATION_PATTERN = re.compile(r"subtask|^annotation\.")
-"""Columns that seem to annotate frames; GR00T's are named `annotation.<source>.<kind>`."""
+GROOT_PREFIX = "annotation."
+"""Prefix of the columns of GR00T that annotate frames: `annotation.<source>.<kind>`."""
 INDEX_NAME = "__index_level_0__"
 """Column of the unnamed index of pandas, which LeRobot's older versions name tasks in."""
 
@@ -58,9 +66,9 @@ class FrameAnnotations:
         self, path: Path, rows: Sequence[EpisodeIndexRow], episode_rows: Mapping[int, EpisodeRows]
     ) -> list[EpisodeIndexRow]:
         """Return the readable episodes of a data file with what their frames say; what one states itself stays."""
-        stored = read_footer(path).schema.to_arrow_schema().names
+        stored = list(iterate_names(read_footer(path).schema.to_arrow_schema()))
         columns = [name for name in (*SUCCESS_COLUMNS, fmt.SUBTASK_KEY) if name in stored]
-        if unread := [name for name in stored if ANNOTATION_PATTERN.search(name) and name != fmt.SUBTASK_KEY]:
+        if unread := [name for name in stored if seems_annotation(name) and name != fmt.SUBTASK_KEY]:
             expected = f"{fmt.SUBTASK_KEY} or {PERSISTENT_COLUMN} was expected"
             self._report("other columns", f"has {', '.join(unread)}: not read, {expected}")
         if clause := describe_unread_success(stored):
@@ -107,7 +115,7 @@ class FrameAnnotations:
         if any(names) and not all(names):
             message = f"frames of {meta.name} have a blank task: left out of its instruction"
             self._report("task_index", message)
-        return SUBGOAL_SEPARATOR.join(name for name, _ in groupby(filter(None, names))) or meta.instruction
+        return join_subgoals(names) or meta.instruction
 
     def success(self, meta: EpisodeMeta, frames: pa.Table) -> bool | None:
         """Return the success that an episode states, else that of its frames, of the first column that states one."""
@@ -115,7 +123,7 @@ class FrameAnnotations:
         for name in SUCCESS_COLUMNS:
             if success is None and name in frames.column_names:
                 try:
-                    success = frame_success(frames[name])
+                    success = last_success(flatten_singletons(frames[name]).to_pylist())
                 except ValueError as error:
                     self._report(name, f"{name} of {meta.name} is {error}: not read")
         return success
@@ -201,6 +209,11 @@ def read_names(root: Path, files: Sequence[str], name_key: str, index_key: str) 
         if isinstance(name, str) and isinstance(record.get(index_key), int):
             names[record[index_key]] = " ".join(name.split())
     return names
+
+
+def seems_annotation(name: str) -> bool:
+    """Return whether a column seems to annotate frames."""
+    return seems_subtask(name) or name.startswith(GROOT_PREFIX)
 
 
 def lists_blank_task(root: Path) -> bool:

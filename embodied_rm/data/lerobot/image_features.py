@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.data.dataset_files import is_inside
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
@@ -26,6 +27,11 @@ class ImageReader(SubprocessWorker):
         _, (height, width) = self.request(path, "size", root=str(root.absolute()), column=column, rows=list(rows))
         return height, width
 
+    def is_depth(self, root: Path, path: Path, column: str) -> bool:
+        """Return whether the first image of a file in the dataset `root` is a depth map; no pixel is decoded."""
+        _, found = self.request(path, "is_depth", root=str(root.absolute()), column=column, rows=[0])
+        return bool(found)
+
     def read(self, root: Path, path: Path, column: str, rows: IntArray, size: ImageSize | None) -> Frames:
         """Read the images of some rows of a file in the dataset `root` as uint8 [T, H, W, 3].
 
@@ -37,33 +43,43 @@ class ImageReader(SubprocessWorker):
         return frames
 
 
-def find_views(root: Path, features: Mapping[str, Any]) -> tuple[dict[str, str], list[DataIssue]]:
+def find_views(root: Path, features: Mapping[str, Any], reader: ImageReader) -> tuple[dict[str, str], list[DataIssue]]:
     """Return view name -> feature with images, and an issue per feature without; `DataError` if there is none."""
     listed = fmt.view_features(features)
     if not listed:
         raise DataError(f"{root}: the dataset has no videos and no images; features: {', '.join(features)}")
-    columns = stored_columns(root)
-    stored = {
-        view: key
-        for view, key in listed.items()
-        if (fmt.has_videos(root, key) if features[key]["dtype"] == fmt.VIDEO else key in columns)
-    } or listed
-    messages = [
-        f"lists {key}, which has no {features[key]['dtype']}s: left out"
-        for view, key in listed.items()
-        if view not in stored
-    ]
-    return stored, [DataIssue(file=root / fmt.INFO_PATH, message=message, episodes=()) for message in messages]
+    file, columns = find_data_file(root)
+    reasons = {}
+    for view, key in listed.items():
+        dtype = features[key]["dtype"]
+        if not (fmt.has_videos(root, key) if dtype == fmt.VIDEO else key in columns):
+            reasons[view] = f"lists {key}, which has no {dtype}s: left out"
+        elif dtype == fmt.IMAGE and file is not None and _holds_depth(root, file, key, reader):
+            reasons[view] = f"lists {key}, whose images are depth maps: left out"
+    if len(reasons) == len(listed):
+        return listed, []  # what each view lacks is reported with the episodes
+    issues = [DataIssue(file=root / fmt.INFO_PATH, message=message, episodes=()) for message in reasons.values()]
+    return {view: key for view, key in listed.items() if view not in reasons}, issues
 
 
-def stored_columns(root: Path) -> list[str]:
-    """Return the columns of the first data file that can be read."""
+def find_data_file(root: Path) -> tuple[Path | None, list[str]]:
+    """Return the first data file that can be read and has rows, and its columns."""
     for path in sorted((root / "data").glob("chunk-*/*.parquet")):
         try:
-            return read_footer(path).schema.to_arrow_schema().names
+            footer = read_footer(path)
         except DataError:
             continue  # reported with the episodes of the file
-    return []
+        if footer.num_rows:
+            return path, footer.schema.to_arrow_schema().names
+    return None, []
+
+
+def _holds_depth(root: Path, path: Path, key: str, reader: ImageReader) -> bool:
+    """Whether a feature that is not marked as one of depth maps holds them, so that no episode can be read with it."""
+    try:
+        return is_inside(root, path) and reader.is_depth(root, path, key)
+    except DataError:
+        return False  # `check_images` reports a damaged image
 
 
 def check_images(

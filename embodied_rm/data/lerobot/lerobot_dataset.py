@@ -42,7 +42,8 @@ class LeRobotDataset(BaseDataset):
         self.path = Path(path)
         info = fmt.read_info(self.path)
         self._features: dict[str, Any] = info["features"]
-        available, unavailable = find_views(self.path, self._features)
+        images = ImageReader()
+        available, unavailable = find_views(self.path, self._features, images)
         keys = {name: available[view] for name, view in feature_map.resolve_views(available, self.path).items()}
         self._stored = StoredDataset(
             root=self.path,
@@ -51,7 +52,7 @@ class LeRobotDataset(BaseDataset):
             video_keys={view: key for view, key in keys.items() if self._features[key]["dtype"] == fmt.VIDEO},
             image_keys={view: key for view, key in keys.items() if self._features[key]["dtype"] == fmt.IMAGE},
             decoder=VideoDecoder(),
-            images=ImageReader(),
+            images=images,
         )
         version_reader = VERSION_READERS[fmt.major_version(info)]
         rows, issues = version_reader.read_rows(self.path, info, self._stored.video_keys)

@@ -1,7 +1,7 @@
 """Read and rewrite parquet files."""
 
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,14 @@ def read_cells(path: Path, column: str, rows: Collection[int]) -> dict[int, Any]
     except PARQUET_ERRORS as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
     return cells
+
+
+def iterate_names(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """Yield the names of columns, and as `<column>/<field>` those of the fields of structs."""
+    for column in fields:
+        yield prefix + column.name
+        if pa.types.is_struct(column.type):
+            yield from iterate_names(column.type, f"{prefix}{column.name}/")
 
 
 def is_list_type(arrow_type: pa.DataType) -> bool:

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.parquet import flatten_singletons, unwrap_singleton
+from embodied_rm.data.lerobot.parquet import unwrap_singleton
 
 SUCCESS_COLUMNS = (
     "success",
@@ -23,10 +21,10 @@ SUCCESS_COLUMNS = (
 )
 """Names in the order in which they are looked for; the first one is also that of this package, per episode."""
 SUCCESS_PATTERN = re.compile(r"success|succeeded|outcome", re.IGNORECASE)
-IGNORED_PREFIXES = ("stats/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
-"""Prefixes of columns that state no success, whatever their names: statistics, and texts and images that are read."""
-SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1"))
-FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0"))
+IGNORED_PREFIXES = ("stats/", "videos/", fmt.METADATA_PREFIX, fmt.IMAGE_PREFIX)
+"""Prefixes of columns that annotate nothing, whatever their names: statistics, files, and texts and images."""
+SUCCESS_WORDS = frozenset(("success", "successful", "succeeded", "true", "yes", "1", "1.0"))
+FAILURE_WORDS = frozenset(("failure", "fail", "failed", "unsuccessful", "false", "no", "0", "0.0"))
 UNKNOWN_WORDS = frozenset(("", "unknown", "unlabeled", "none", "null", "nan", "n/a"))
 
 
@@ -71,9 +69,9 @@ def describe_unread_success(columns: Iterable[str]) -> str:
     )
 
 
-def find_unread_success(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def find_unread_success(records: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> Iterator[str]:
     """Yield a clause per column of success in the rows of episodes whose name or values are not understood."""
-    if clause := describe_unread_success(set().union(*records)):
+    if clause := describe_unread_success(columns):
         yield clause
     unread: set[str] = set()
     for record in records:
@@ -86,13 +84,13 @@ def find_unread_success(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 unread.add(name)
 
 
-def frame_success(column: pa.ChunkedArray) -> bool | None:
-    """Return whether the last frame of an episode is a success; None if it states nothing, or an earlier one is.
+def last_success(values: Sequence[Any]) -> bool | None:
+    """Return whether the last of some values over time is a success; None if it states nothing, or an earlier one is.
 
-    `ValueError`: the last value is not understood.
+    `ValueError`: a value is not understood.
     """
-    *earlier, last = flatten_singletons(column).to_pylist()
+    *earlier, last = values
     success = parse_success(last)
-    if success is False and any(parse_success(value) for value in earlier):
+    if success is False and any(map(parse_success, earlier)):
         return None
     return success

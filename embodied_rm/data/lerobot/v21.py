@@ -38,7 +38,7 @@ def read_rows(
     chunk_size = info.get("chunks_size", fmt.FILES_PER_CHUNK)
     if not isinstance(chunk_size, int) or chunk_size < 1:
         raise DataError(f"{root / fmt.INFO_PATH}: 'chunks_size' is {chunk_size!r}")
-    records: list[dict[str, Any]] = []
+    records, columns = list[dict[str, Any]](), set[str]()
     rows: list[EpisodeIndexRow] = []
     issues, invalid = EntryIssues(path), set[int]()
     index = -1
@@ -47,12 +47,22 @@ def read_rows(
         try:
             record = _parse_record(line, line_index)
             records.append(record)
+            columns.update(iterate_keys(record))
             rows.append(_build_row(root, record, video_keys, chunk_size, info["fps"]))
         except DataError as error:
             invalid.add(index)
             issues.add(str(error), default_name(index))
     found = [*issues.collect(), *check_episode_list(path, rows, invalid, info["total_episodes"])]
-    return sorted(rows, key=lambda row: row.index), found + find_unread(path, records)
+    return sorted(rows, key=lambda row: row.index), found + find_unread(path, records, columns)
+
+
+def iterate_keys(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of an entry, and as `<key>/<key>` those of the objects in it."""
+    objects: list[tuple[str, Mapping[str, Any]]] = [("", record)]
+    while objects:
+        prefix, content = objects.pop()
+        yield from (prefix + key for key in content)
+        objects += [(f"{prefix}{key}/", value) for key, value in content.items() if isinstance(value, dict)]
 
 
 def count_tasks(root: Path) -> int:

@@ -17,9 +17,9 @@ from embodied_rm.data.lerobot.episode_index import (
     find_unread,
     first_instruction,
 )
-from embodied_rm.data.lerobot.episode_subtasks import read_episode_subtasks
-from embodied_rm.data.lerobot.parquet import is_list_type, read_footer, read_records
-from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success, seems_success
+from embodied_rm.data.lerobot.episode_subtasks import READ_COLUMNS, read_episode_subtasks
+from embodied_rm.data.lerobot.parquet import is_list_type, iterate_names, read_footer, read_records
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, episode_success
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
@@ -38,7 +38,7 @@ def read_rows(
     paths = episode_files(root)
     if not paths:
         raise DataError(f"{listing}: no episodes are listed there (no chunk-*/file-*.parquet)")
-    all_records: list[dict[str, Any]] = []
+    all_records, columns = list[dict[str, Any]](), set[str]()
     rows: list[EpisodeIndexRow] = []
     issues: list[DataIssue] = []
     invalid: set[int] = set()
@@ -49,6 +49,7 @@ def read_rows(
             issues.append(DataIssue.from_error(error, (), path))
             continue
         all_records += [record for record, _ in records]
+        columns.update(iterate_names(read_footer(path).schema.to_arrow_schema()))
         for record, issue in records:
             index = len(rows) + len(invalid) if record["episode_index"] is None else record["episode_index"]
             try:
@@ -61,7 +62,7 @@ def read_rows(
     if not rows and not invalid:
         raise DataError(str(issues[0]) if issues else f"{listing}: lists no episodes")
     issues += check_episode_list(listing, rows, invalid, info["total_episodes"])
-    return sorted(rows, key=lambda row: row.index), issues + find_unread(listing, all_records)
+    return sorted(rows, key=lambda row: row.index), issues + find_unread(listing, all_records, columns)
 
 
 def episode_files(root: Path) -> list[Path]:
@@ -93,9 +94,7 @@ def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[tuple[dict[
 
 def is_needed(name: str) -> bool:
     """Return whether a column of `meta/episodes` is read where it is stored, beside the required ones."""
-    is_subtask = "subtask" in name and not name.startswith("stats/")
-    is_success = name in SUCCESS_COLUMNS or seems_success(name)
-    return is_subtask or is_success or name == fmt.NAME_KEY or name.startswith(fmt.METADATA_PREFIX)
+    return name in {fmt.NAME_KEY, *SUCCESS_COLUMNS, *READ_COLUMNS} or name.startswith(fmt.METADATA_PREFIX)
 
 
 def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:

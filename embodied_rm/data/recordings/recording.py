@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.data.dataset_files import read_json
+from embodied_rm.data.frame_numbers import parse_frame
 from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.lerobot.success_columns import SUCCESS_COLUMNS, describe_unread_success, parse_success
 from embodied_rm.data.source import check_subtasks
 from embodied_rm.data.video.containers import conversion_command
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
 ANNOTATION_FILE = "annotated_keyframes.json"  # the subtasks, see `read_subtasks`
-SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false; unknown without the file
+SUCCESS_FILE = "success.json"  # the outcome: {"success": true} or false, or another name; unknown without the file
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".webm", ".mkv", ".avi", ".gif")
 """In lower case: of videos that are read, see `video.containers`."""
 OTHER_VIDEO_SUFFIXES = (".wmv", ".asf", ".flv", ".f4v", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".ogv", ".vob", ".mxf")
@@ -40,15 +43,30 @@ def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
     """Read subtasks from a list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}."""
     subtasks: list[Subtask] = []
     for i, entry in enumerate(read_json(path, "JSON", list)):
+        name_key = "annotation" if isinstance(entry, dict) and "annotation" in entry else "anotation"
         try:
-            name = entry["annotation"] if "annotation" in entry else entry["anotation"]
-            subtask = Subtask(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            reason = str(error) if isinstance(error, UserError) else f"it lacks or misstates {error}"
-            raise DataError(f"{path}: entry {i}: {reason}") from None
-        subtasks.append(subtask)
+            subtasks.append(parse_subtask(entry, (name_key, "start_frame_id", "end_frame_id"), "it"))
+        except DataError as error:
+            raise DataError(f"{path}: entry {i}: {error}") from None
     check_subtasks(subtasks, length, path)
     return tuple(subtasks)
+
+
+def parse_subtask(entry: Any, keys: tuple[str, str, str], subject: str) -> Subtask:
+    """Parse an entry with a name, a first frame and an end under these keys; tables of text state numbers as texts.
+
+    A `DataError` holds only a clause with the issue; `subject` is that of its sentence.
+    """
+    try:
+        name, start, end = (entry[key] for key in keys)
+        frames = [int(value) if isinstance(value, str) else parse_frame(value) for value in (start, end)]
+        return Subtask(name=str(name), start=frames[0], end=frames[1])
+    except UserError as error:
+        raise DataError(str(error)) from None
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{subject} lacks or misstates {error}") from None
+    except ValueError as error:
+        raise DataError(f"{subject} lacks or misstates a frame number ({error})") from None
 
 
 def find_videos(folder: Path) -> list[Path]:
@@ -118,14 +136,16 @@ def video_recording(path: Path, instruction: str | None = None) -> Recording:
 
 
 def read_success(folder: Path) -> bool | None:
-    """Read the outcome of the recording in a folder; None: unknown."""
+    """Read the outcome of the recording in a folder, under the first name in its file; None: unknown."""
     path = folder / SUCCESS_FILE
-    if not path.exists():
-        return None
-    success = read_json(path, "JSON", dict).get("success")
-    if success is not None and not isinstance(success, bool):
-        raise DataError(f"{path}: success is {success!r}; true or false was expected")
-    return success
+    content = read_json(path, "JSON", dict) if path.exists() else {}
+    name = next((name for name in SUCCESS_COLUMNS if name in content), None)
+    if name is None and (clause := describe_unread_success(content)):
+        raise DataError(f"{path}: {clause}")
+    try:
+        return None if name is None else parse_success(content[name])
+    except ValueError:
+        raise DataError(f"{path}: {name} is {content[name]!r}; true or false was expected") from None
 
 
 def find_recordings(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[DataIssue]]:

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.data.base_dataset import BaseDataset
+from embodied_rm.data.common_views import common_views, find_left_out_views
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.recordings.recording import Recording, read_subtasks
-from embodied_rm.data.source import EpisodeMeta, ImageSize, check_subtasks, common_views, equal_rates
+from embodied_rm.data.source import EpisodeMeta, ImageSize, check_subtasks, equal_rates
 from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames, IntArray
@@ -23,7 +24,7 @@ class RecordingDataset(BaseDataset):
 
     Opening probes every video. Recordings with issues are excluded and listed in `issues`, after the `known_issues`:
     unreadable files, views of other lengths or rates, or subtasks that do not fit. Views that some recordings lack are
-    dropped.
+    left out and listed, too.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class RecordingDataset(BaseDataset):
                 continue
             self._recordings.append(renamed)
             self._video_infos.append(video_infos)
-        self.issues = tuple(all_issues)
-        check_not_empty(path, self._recordings, self.issues)
-        self.views = common_views(self._recordings[0].name, [recording.videos for recording in self._recordings])
+        check_not_empty(path, self._recordings, all_issues)
+        named_views = [(recording.name, recording.videos) for recording in self._recordings]
+        self.views = common_views(named_views)
+        self.issues = (*all_issues, *find_left_out_views(path, named_views))
         self.fps = self._video_infos[0][self.views[0]].fps
         self.meta = tuple(meta)
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from embodied_rm.data.dataset_files import check_file, is_inside, read_json
 from embodied_rm.data.issues import DataIssue, EntryIssues, summarize_issues
-from embodied_rm.data.recordings.recording import Recording
-from embodied_rm.errors import DataError, UserError
+from embodied_rm.data.lerobot.success_columns import parse_success
+from embodied_rm.data.recordings.recording import Recording, parse_subtask
+from embodied_rm.errors import DataError
 from embodied_rm.text_file import read_text
-from embodied_rm.types import Subtask
 
 JSON_TABLE = "episodes.json"
 CSV_TABLE = "episodes.csv"
@@ -28,7 +28,6 @@ CSV_SUBTASKS = "subtasks.csv"
 METADATA_PREFIX = "text/"
 EPISODE_COLUMNS = ("name", "instruction", "success")
 MAX_CELLS = 10_000_000  # rows times columns: a row of one character has a cell for each column of the header
-SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 
 
 def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
@@ -68,8 +67,6 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
     instruction, views, success = (entry.get(key) for key in ("instruction", "views", "success"))
     if not isinstance(instruction, str) or not instruction.strip():
         raise DataError(f"instruction is {instruction!r}")
-    if success not in (None, True, False) or (isinstance(success, int) and not isinstance(success, bool)):
-        raise DataError(f"success is {success!r}; true, false or nothing was expected")
     if not isinstance(views, dict) or not views:
         raise DataError("it names no views")
     metadata, subtasks = entry.get("text") or {}, entry.get("subtasks") or []
@@ -79,10 +76,19 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
         name=name,
         videos={str(view): _resolve_file(folder, file) for view, file in views.items()},
         instruction=instruction,
-        subtasks=tuple(_parse_subtask(subtask) for subtask in subtasks),
-        success=success,
+        subtasks=tuple(parse_subtask(subtask, ("name", "start", "end"), "a subtask") for subtask in subtasks),
+        success=_parse_success(success),
         metadata={str(key): str(value) for key, value in metadata.items()},
     )
+
+
+def _parse_success(value: Any) -> bool | None:
+    try:
+        if type(value) is int:  # a count or a score; the flags that pandas writes are floats, beside missing ones
+            raise ValueError
+        return parse_success(value)
+    except ValueError:
+        raise DataError(f"success is {value!r}; true, false or nothing was expected") from None
 
 
 def _resolve_file(folder: Path, file: Any) -> Path:
@@ -99,14 +105,6 @@ def _resolve_file(folder: Path, file: Any) -> Path:
     return path
 
 
-def _parse_subtask(entry: Any) -> Subtask:
-    try:
-        return Subtask(name=str(entry["name"]), start=int(entry["start"]), end=int(entry["end"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        reason = str(error) if isinstance(error, UserError) else f"a subtask lacks or misstates {error}"
-        raise DataError(reason) from None
-
-
 def _read_csv_entries(folder: Path) -> Iterator[dict[str, Any]]:
     """Convert the rows of `episodes.csv` to entries of `episodes.json`, one at a time."""
     subtasks: dict[str, list[Mapping[str, str]]] = {}
@@ -115,12 +113,11 @@ def _read_csv_entries(folder: Path) -> Iterator[dict[str, Any]]:
             subtasks.setdefault(row["name"], []).append({**row, "name": row["subtask"]})
     for index, row in enumerate(_read_csv_rows(folder / CSV_TABLE, ("instruction",))):
         name = _entry_name(row, index)
-        success = SUCCESS_VALUES.get(row.get("success", "").strip().lower(), row.get("success"))
         cells = {key: cell for key, cell in row.items() if cell and key not in EPISODE_COLUMNS}
         text = {key.removeprefix(METADATA_PREFIX): c for key, c in cells.items() if key.startswith(METADATA_PREFIX)}
         views = {key: cell for key, cell in cells.items() if not key.startswith(METADATA_PREFIX)}
-        entry = {"name": name, "instruction": row["instruction"], "success": success, "views": views, "text": text}
-        yield {**entry, "subtasks": subtasks.pop(name, [])}
+        entry = {"name": name, "instruction": row["instruction"], "success": row.get("success"), "views": views}
+        yield {**entry, "text": text, "subtasks": subtasks.pop(name, [])}
     if subtasks:
         names = ", ".join(subtasks)
         raise DataError(f"{folder / CSV_SUBTASKS}: has subtasks of {names}, which {CSV_TABLE} does not list")

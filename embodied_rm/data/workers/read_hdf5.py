@@ -1,9 +1,9 @@
 """Read HDF5 files. Run by path (`python workers/read_hdf5.py`); imports only h5py, PyAV and numpy.
 
   {"op": "tree", "path"}                              -> D {"attributes": {group: {...}}, "datasets": {name: {...}}}
-  {"op": "array", "path", "dataset"}                  -> float32 [T, D]
+  {"op": "array", "path", "dataset"}                  -> float32 [T, D]; [1, 1] of one number
   {"op": "images", "path", "dataset", "rows", "size"} -> uint8 [T, H, W, 3]
-  {"op": "text", "path", "dataset"}                   -> D the first string
+  {"op": "texts", "path", "dataset"}                  -> D [text, ...], one per run of equal ones
 
 Only the file itself is read: references to other files are rejected, and filter plugins are not loaded.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, BinaryIO
 
 os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter plugin is loaded
@@ -27,6 +29,9 @@ MAX_ENTRY_CHARS = 1 << 12  # maximum length of an entry that is kept of a longer
 MAX_ATTRIBUTE_ENTRIES = 16  # maximum number of entries of an array that is an attribute
 MAX_GROUP_DEPTH = 8  # maximum nesting of groups
 MAX_CHUNK_BYTES = 1 << 29  # of decompressed values: 3 MB on disk can state 4 GiB
+MAX_TEXT_ROWS = 1_000_000  # maximum length of a dataset of texts
+MAX_TEXT_CHARS = 1 << 20  # maximum length of all different texts of a dataset
+TEXT_ROWS, TEXT_BYTES = 256, 1 << 20  # maximum size of a block of texts that is read at once
 MAX_MEMORY_BYTES = 1 << 31  # of the arrays and chunks in memory
 
 
@@ -51,9 +56,7 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
     elif request["op"] == "images":
         send_images(find_dataset(file, request["dataset"]), request["rows"], request["size"], out)
     else:
-        item = find_dataset(file, request["dataset"])
-        values = item.asstr()[:1].reshape(-1) if item.shape else [item.asstr()[()]]
-        framing.send_result(out, str(values[0]) if len(values) else "")
+        framing.send_result(out, unique_texts(find_dataset(file, request["dataset"])))
 
 
 def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
@@ -71,7 +74,8 @@ def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
             walk_group(item, full_name, tree)
         elif isinstance(item, h5py.Dataset):
             dtype = "text" if h5py.check_string_dtype(item.dtype) else str(item.dtype)
-            entry = {"shape": list(item.shape or ()), "dtype": dtype, "is_written": is_written(item)}
+            shape = [0] if item.shape is None else list(item.shape)  # a dataset can have a type and no values
+            entry = {"shape": shape, "dtype": dtype, "is_written": is_written(item)}
             tree["datasets"][full_name] = entry
 
 
@@ -137,14 +141,37 @@ def find_dataset(file: Any, name: str) -> Any:
 
 
 def send_array(item: Any, out: BinaryIO) -> None:
-    """Send a dataset [T, ...] as float32 [T, D]."""
-    if item.dtype.kind not in "fiub" or item.ndim < 1 or item.size > framing.MAX_PIXELS:
-        content = f"{item.dtype} {list(item.shape)}"
+    """Send a dataset [T, ...] as float32 [T, D], or one number as [1, 1]."""
+    if item.dtype.kind not in "fiub" or item.shape is None or item.size > framing.MAX_PIXELS:
+        content = f"{item.dtype} {list(item.shape or ())}"
         raise framing.InvalidFileError(f"{item.name} holds {content}, rows of numbers were expected")
-    values = np.ascontiguousarray(item[()], dtype=np.float32).reshape(len(item), -1)
+    values = np.ascontiguousarray(item[()], dtype=np.float32).reshape((*item.shape, 1)[0], -1)
     framing.send_header(out, values.shape, "float32")
     framing.send_chunk(out, b"F", values.reshape(-1).view(np.uint8).data)
     framing.send_result(out, {})
+
+
+def unique_texts(item: Any) -> list[str]:
+    """Return the texts of a dataset, one per run of equal ones."""
+    texts, num_chars = [], 0
+    for text, _ in groupby(iterate_texts(item)):
+        num_chars += len(text) + 1
+        if num_chars > MAX_TEXT_CHARS:
+            raise framing.InvalidFileError(f"{item.name} has different texts of more than {MAX_TEXT_CHARS} characters")
+        texts.append(text)
+    return texts
+
+
+def iterate_texts(item: Any) -> Iterator[str]:
+    """Yield the texts of a dataset, read a block of rows at a time."""
+    if item.shape == ():
+        yield item.asstr()[()]
+    elif item.shape:
+        if item.size > MAX_TEXT_ROWS:
+            raise framing.InvalidFileError(f"{item.name} has {item.size} texts, {MAX_TEXT_ROWS} are possible")
+        num_rows = max(1, min(TEXT_ROWS, TEXT_BYTES // item.dtype.itemsize))
+        for start in range(0, len(item), num_rows):
+            yield from item.asstr()[start : start + num_rows].reshape(-1)
 
 
 def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out: BinaryIO) -> None:

@@ -2,6 +2,7 @@
 
 {"op": "size", "path", "root", "column", "rows"}           -> D [height, width], which all of these images have
 {"op": "images", "path", "root", "column", "rows", "size"} -> uint8 [T, H, W, 3]
+{"op": "is_depth", "path", "root", "column", "rows"}       -> D whether the first of these images is a depth map
 
 A row is an encoded image, the path of one in the folder `root`, or a struct {bytes, path}, as `datasets.Image` of
 Hugging Face writes. Depth maps are rejected.
@@ -86,8 +87,11 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
     """Handle one request."""
     try:
         column = TABLE_CACHE.get(request["path"]).column(request["column"])
-        images = (decode_row(column, row, Path(request["root"])) for row in request["rows"])
-        if request["op"] == "size":
+        rows, root = request["rows"], Path(request["root"])
+        images = (decode_row(column, row, root) for row in rows)
+        if request["op"] == "is_depth":
+            framing.send_result(out, is_depth(read_encoded(column.cell(rows[0]), root)))
+        elif request["op"] == "size":
             sizes = {pixels.shape[:2] for pixels in images}
             if len(sizes) > 1:
                 raise framing.InvalidFileError(f"images of {column.name} differ in size: {describe_sizes(sizes)}")
@@ -145,6 +149,12 @@ def read_encoded(cell: Any, root: Path) -> bytes:
     if not file.is_file():
         raise framing.InvalidFileError(f"the file {path!r} does not exist in the dataset")
     return file.read_bytes()
+
+
+def is_depth(encoded: bytes) -> bool:
+    """Whether the pixels of an image are no colors."""
+    with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+        return image.mode not in COLOR_MODES
 
 
 def decode_image(encoded: bytes) -> np.ndarray:
