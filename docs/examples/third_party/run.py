@@ -28,7 +28,7 @@ FRAME_STRIDE = 2  # control steps between two frames that the model sees
 NUM_CLONED = {"so101": 20, "lift": 6, "door": 6}  # demonstrations of the policy, which is to be imperfect
 LOG_STD_INIT = {"so101": -1.5, "lift": -1.5, "door": -1.8}
 """Log of the standard deviation of the exploration noise, with which a clone succeeds nearly as often as without."""
-SUCCESS_PATIENCE = {"so101": 5, "lift": 5, "door": 2}  # consecutive predictions of success that end an episode
+SUCCESS_PATIENCE = {"so101": 5, "lift": 5, "door": 3}  # consecutive predictions of success that end an episode
 SUCCESS_THRESHOLD = 0.5
 STOP_SUCCESS = 0.95  # success of training episodes, according to the model, that ends a refinement
 NUM_ENVS, NUM_EVAL_EPISODES = 32, 96
@@ -38,14 +38,14 @@ REFINE: dict[str, dict[str, Any]] = {
     "lift": {"rollout_steps": 60, "iterations": 60, "ppo": {"gamma": 0.98}},
     "door": {
         "rollout_steps": 100,
-        "iterations": 20,
-        "critic_warmup_iterations": 4,
+        "iterations": 30,
+        "critic_warmup_iterations": 3,
         "heuristic_coef": 0.0,  # a potential that is high before the end holds the policy there
-        "bc_kl_coef": 0.02,
-        "ppo": {"gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.05, "epochs": 6, "actor_learning_rate": 0.001},
+        "bc_kl_coef": 0.01,
+        "ppo": {"gamma": 0.99, "gae_lambda": 0.95},
     },
 }
-"""Settings of refinements. For robosuite: whole episodes, and small steps."""
+"""Settings of refinements. For robosuite: whole episodes."""
 
 Result = dict[str, Any]
 
