@@ -28,7 +28,7 @@ ARROWS = {
     "text_file": {"errors"},
     "threads": set(),
     "run_folder": {"atomic_file", "errors", "run_lock", "text_file"},
-    "run_lock": {"errors"},
+    "run_lock": {"errors", "atomic_file"},
     "interrupts": set(),
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},

@@ -44,8 +44,10 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     views, image_size = parameters["views"], parameters["image_size"]
     # A service of an earlier version names no threshold: its models have none.
     threshold = parameters.get("success_threshold")
-    check_value("views", views, views is None or is_list_of(views, str) and 0 < len(views) == len(set(views)))
-    is_size = is_list_of(image_size, int) and len(image_size) == 2 and all(0 < side <= MAX_SIDE_PX for side in image_size)
+    check_value("views", views, views is None or (is_list_of(views, str) and 0 < len(views) == len(set(views))))
+    is_size = (
+        is_list_of(image_size, int) and len(image_size) == 2 and all(0 < side <= MAX_SIDE_PX for side in image_size)
+    )
     check_value("image_size", image_size, image_size is None or is_size)
     is_share = type(threshold) in (int, float) and 0 < threshold <= 1
     check_value("success_threshold", threshold, threshold is None or is_share)

@@ -179,7 +179,7 @@ class RewardClient:
             header_length = int(response.headers[wire.HEADER_LENGTH_HEADER])
             metadata, columns, trailing_bytes = decode_response(response.content, header_length)
             check_columns(columns, len(header["env_ids"]))
-            if metadata["state_bytes"] != len(trailing_bytes) or header["return_state"] and not trailing_bytes:
+            if metadata["state_bytes"] != len(trailing_bytes) or (header["return_state"] and not trailing_bytes):
                 raise ValueError(f"state_bytes={metadata['state_bytes']!r} of {len(trailing_bytes)}")
             for name in ("success", "ood"):
                 columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])

@@ -75,7 +75,9 @@ def read_scores(path: Path, columns: Sequence[str]) -> pa.Table:
     stored, names = read_footer(path).schema.to_arrow_schema(), list(dict.fromkeys((*ORDER_COLUMNS, *columns)))
     for name in names:
         if stored.names.count(name) != 1 or not _is_written(name, stored.field(name).type):
-            raise DataError(f"{path}: not written by embodied-rm score, its column {name} is missing or of another type")
+            raise DataError(
+                f"{path}: not written by embodied-rm score, its column {name} is missing or of another type"
+            )
     table = read_parquet(path, names, max_bytes=MAX_SCORES_BYTES)
     if any(column.null_count for column in table.columns):
         raise DataError(f"{path}: not written by embodied-rm score, it has empty cells")

@@ -139,9 +139,12 @@ def test_a_state_of_another_length_is_refused() -> None:
 def test_a_strange_shape_is_refused(shape: object) -> None:
     output = {"name": "progress", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": 8}}
     body = json.dumps({"outputs": [output]}).encode()
-    with serve_body(body + bytes(8), **{HEADER_LENGTH_HEADER: str(len(body))}) as url:
-        with pytest.raises(UnexpectedResponseError, match="its response cannot be read"):
-            RewardClient(url, retry_timeout_s=1).reset([0], [0], ["go"], {"front": np.zeros((1, 8, 8, 3), np.uint8)})
+    frames = {"front": np.zeros((1, 8, 8, 3), np.uint8)}
+    with (
+        serve_body(body + bytes(8), **{HEADER_LENGTH_HEADER: str(len(body))}) as url,
+        pytest.raises(UnexpectedResponseError, match="its response cannot be read"),
+    ):
+        RewardClient(url, retry_timeout_s=1).reset([0], [0], ["go"], frames)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,10 @@ def test_metadata_of_another_form_is_refused(change: dict[str, Any]) -> None:
     with serve_body(json.dumps({"parameters": parameters}).encode()) as url:
         assert RemoteRewardModel(RewardClient(url)).input_spec.image_size == (64, 64)
     with serve_body(json.dumps({"parameters": {**parameters, **change}}).encode()) as url:
-        for use in (RemoteRewardModel, lambda client: EpisodeScorer(client, 1, ShapingConfig(gamma=0.99), "environment")):
+        for use in (
+            RemoteRewardModel,
+            lambda client: EpisodeScorer(client, 1, ShapingConfig(gamma=0.99), "environment"),
+        ):
             with pytest.raises(UnexpectedResponseError, match=f"{next(iter(change))} cannot be"):
                 use(RewardClient(url, retry_timeout_s=1))
 

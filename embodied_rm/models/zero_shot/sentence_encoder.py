@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from embodied_rm.models.load_pretrained import checkpoint_errors
-from embodied_rm.models.processor_limits import parse_tokenizer
 from embodied_rm.models.pretrained_weights import MINILM, download_weights, find_weights, tensors_sha256
+from embodied_rm.models.processor_limits import parse_tokenizer
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 
 MAX_TOKENS = 32  # tokens of a sentence; further ones are cut

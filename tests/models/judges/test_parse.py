@@ -142,7 +142,9 @@ def test_unlisted_choice_has_probability_zero() -> None:
 
 
 @pytest.mark.parametrize("ending", ["x", "</progress", ""])
-@pytest.mark.parametrize("beginning", ["<progress>1", "<progress>", "ANSWER:", "ANSWER: 1", "1 or 1", "no", "A", "<think>"])
+@pytest.mark.parametrize(
+    "beginning", ["<progress>1", "<progress>", "ANSWER:", "ANSWER: 1", "1 or 1", "no", "A", "<think>"]
+)
 def test_a_long_answer_is_read_in_linear_time(beginning: str, ending: str) -> None:
     for filling in (" ", "9", "\n", "*", "(", "-", ".", "%"):
         text = beginning + filling * 200_000 + ending  # quadratic time would be hours in all
