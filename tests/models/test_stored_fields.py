@@ -120,7 +120,7 @@ def policy(tmp_path: Path) -> Path:
 def test_a_policy_of_other_values_is_refused(policy: Path, tmp_path: Path, name: str, value: object) -> None:
     assert load_policy(policy).spec.action_dim == 1
     change(tmp_path / "other", policy, "gaussian_policy", f"spec.{name}", value)
-    assert name in refuse(load_policy, tmp_path / "other")
+    assert "the manifest holds no policy spec" in refuse(load_policy, tmp_path / "other")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
