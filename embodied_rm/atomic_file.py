@@ -1,5 +1,10 @@
-"""Atomic file replacement: readers see the old content or the new one, never a partial file."""
+"""Atomic file replacement: readers see the old content or the new one, never a partial file.
 
+A file that several processes update, such as a results page, is updated by one at a time.
+"""
+
+import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -8,6 +13,7 @@ from pathlib import Path
 
 NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 """Fails on an existing file or link, so a planted link is never written through."""
+NO_LOCK_ERRORS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without locks
 
 
 @contextmanager
@@ -33,3 +39,29 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace the content of a file; the new content is flushed to disk before the rename."""
     with atomic_file(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def update_in_turn(path: Path) -> Iterator[None]:
+    """Create the folder of a file, and wait until no other process updates a file of that folder.
+
+    The lock is that of the folder: a file that is replaced has none that lasts, and no file is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with ignore_missing_locks():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def ignore_missing_locks() -> Iterator[None]:
+    """Go on without a lock on a file system that has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_LOCK_ERRORS:
+            raise

@@ -118,6 +118,8 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     manifest = parse_json_object(content, path)
     if not {"architecture", "manifest_sha256"} <= set(manifest):
         raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
+    if not isinstance(manifest.get("facts", {}), dict):
+        raise CheckpointError(f"{path}: facts must be an object, got {manifest['facts']!r}")
     rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     try:
         # JSON accepts some flips, such as 1e-05 written as 1E-05; comparing the bytes detects them.

@@ -1,14 +1,11 @@
 """Lock of a run folder, or of a dataset that is annotated: one process writes into it, a second one learns which.
 
-A file that several processes update, such as a results page, is updated by one at a time.
-
 The operating system holds the lock (`flock`) and releases it when the process ends, however that happens. The file says
 who holds it. A lock of another machine that did not release it cannot be checked from here.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -20,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.atomic_file import ignore_missing_locks
 from embodied_rm.errors import UserError
 
 LOCK_FILE = ".lock"  # in the run folder, while a process writes there
-NO_LOCK_ERRORS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without locks
 
 
 @contextmanager
@@ -41,22 +38,6 @@ def lock_folder(folder: Path, kind: str = "run folder", remedy: str = "wait, or 
         yield
     finally:
         path.unlink(missing_ok=True)  # while the lock is held: the next owner creates its own file
-        os.close(descriptor)
-
-
-@contextmanager
-def update_in_turn(path: Path) -> Iterator[None]:
-    """Create the folder of a file, and wait until no other process updates a file of that folder.
-
-    The lock is that of the folder: a file that is replaced has none that lasts, and no file is left behind.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with ignore_missing_locks():
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
         os.close(descriptor)
 
 
@@ -93,16 +74,6 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@contextmanager
-def ignore_missing_locks() -> Iterator[None]:
-    """Go on without a lock on a file system that has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NO_LOCK_ERRORS:
-            raise
 
 
 def is_file_of(descriptor: int, path: Path) -> bool:

@@ -28,7 +28,8 @@ ARROWS = {
     "text_file": {"errors"},
     "threads": set(),
     "run_folder": {"atomic_file", "errors", "run_lock", "text_file"},
-    "run_lock": {"errors"},
+    "run_lock": {"errors", "atomic_file"},
+    "stored_fields": {"errors"},
     "interrupts": set(),
     "distributed": {"errors", "run_folder"},
     "ray_cluster": {"errors"},
@@ -48,10 +49,12 @@ ARROWS = {
     "metrics": BASIC,
     "programs": BASIC | {"metrics", "rewards", "models.judges.chat"},
     "rewards": BASIC | {"client", "labels", "plugins"},
-    "models": BASIC | {"build_limit", "checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client"},
+    "models": BASIC
+    | {"build_limit", "checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client", "stored_fields"},
     "rl": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
-    | {"build_limit", "client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
+    | {"build_limit", "client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"}
+    | {"stored_fields"},
     "serve": BASIC
     | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.self_test"}
     | {"checkpoint_io", "client", "report", "ray_cluster"},

@@ -23,6 +23,7 @@ from .client_errors import (
     ServiceUnavailableError,
     UnexpectedResponseError,
 )
+from .response_checks import check_columns, check_parameters, is_list_of
 from .wire import BytesLike, Frames, Message, RewardPrediction, decode_response, encode_request
 
 MAX_RESPONSE_BYTES = 1 << 30
@@ -98,7 +99,9 @@ class RewardClient:
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata of the model: name, version, views and capabilities."""
         with unexpected_responses(self.url):
-            return dict(json.loads(self._send("GET", "/v1/metadata").content))
+            metadata = dict(json.loads(self._send("GET", "/v1/metadata").content))
+            check_parameters(metadata["parameters"])
+            return metadata
 
     def reset(
         self,
@@ -175,6 +178,9 @@ class RewardClient:
         with unexpected_responses(self.url):
             header_length = int(response.headers[wire.HEADER_LENGTH_HEADER])
             metadata, columns, trailing_bytes = decode_response(response.content, header_length)
+            check_columns(columns, len(header["env_ids"]))
+            if metadata["state_bytes"] != len(trailing_bytes) or (header["return_state"] and not trailing_bytes):
+                raise ValueError(f"state_bytes={metadata['state_bytes']!r} of {len(trailing_bytes)}")
             for name in ("success", "ood"):
                 columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
             return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state_bytes"] else None)
@@ -254,7 +260,8 @@ def error_from_response(response: httpx.Response) -> ServiceError:
     body, status = error_body(response), response.status_code
     message = f"{body.get('error') or response.reason_phrase} ({status})"
     if status == 410:
-        return EpisodeLostError(message, body.get("env_ids", []))
+        env_ids = body.get("env_ids")
+        return EpisodeLostError(message, env_ids if is_list_of(env_ids, int) else [])
     if status == 409:
         return OutOfOrderError(message, status)
     return ServiceError(message, status)
@@ -274,7 +281,7 @@ def unexpected_responses(url: str) -> Iterator[None]:
     """Raise `UnexpectedResponseError` for a response that cannot be read."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise not_a_service(url, error) from None
 
 

@@ -14,11 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.atomic_file import write_atomic
+from embodied_rm.atomic_file import update_in_turn, write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.results_page import companion_path, describe_machine
 from embodied_rm.run_folder import RunFolder
-from embodied_rm.run_lock import update_in_turn
 from embodied_rm.text_file import read_text
 
 SOURCE_DIR = Path(__file__).resolve().parents[2]  # folder of the packages
@@ -78,13 +77,14 @@ class ResultsCache:
         """Return cell -> the rest of its line."""
         if self.path is None or not self.path.exists():
             return {}
-        return dict(self._parse_line(number, text) for number, text in enumerate(read_text(self.path).splitlines(), 1))
+        lines = enumerate(read_text(self.path).split("\n"), 1)
+        return dict(self._parse_line(number, text) for number, text in lines if text)
 
     def _parse_line(self, line_number: int, text: str) -> tuple[str, dict[str, Any]]:
         try:
             record = json.loads(text)
             return record.pop("cell"), {key: record[key] for key in ("settings", "code", "date", "machine", "result")}
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{self.path}, line {line_number}: not a measured cell ({error}); delete that line"
             ) from error

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from embodied_rm.atomic_file import write_atomic
+from embodied_rm.atomic_file import update_in_turn, write_atomic
 from embodied_rm.run_folder import RunFolder
-from embodied_rm.run_lock import update_in_turn
 from embodied_rm.threads import count_cores
 
 PAGE_PREFACE = (

@@ -116,8 +116,21 @@ def read_comparisons(path: Path) -> list[ClipComparison]:
     path = path / COMPARISONS_FILE if path.is_dir() else path
     if not path.is_file():
         raise UserError(f"{path} does not exist: embodied-rm prefer writes it")
-    lines = read_text(path).split("\n")
-    return [parse_comparison(line, f"{path}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+    *lines, last = read_text(path).split("\n")
+    if last and is_json(last):
+        lines.append(last)
+    return [parse_comparison(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def is_json(line: str) -> bool:
+    """Return whether a line is whole: an object that is cut is not JSON."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    except RecursionError:  # it is named by `parse_comparison`
+        return True
+    return True
 
 
 def read_answers(path: Path, pairs: Sequence[ClipComparison]) -> list[ClipComparison]:
@@ -138,11 +151,20 @@ def parse_comparison(line: str, source: str) -> ClipComparison:
         values = json.loads(line)
         first, second = (Clip(**values.pop(name)) for name in ("first", "second"))
         comparison = ClipComparison(first=first, second=second, **values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        is_valid = isinstance(comparison.goal, str) and is_clip(first) and is_clip(second)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(f"{source}: not a comparison of two clips ({error})") from None
+    if not is_valid:
+        raise DataError(f"{source}: not a comparison of two clips of episodes from 0 <= start to end <= 1")
     if comparison.answer not in get_args(ClipAnswer):
         raise DataError(f"{source}: answer must be one of {', '.join(get_args(ClipAnswer))}, got {comparison.answer!r}")
     return comparison
+
+
+def is_clip(clip: Clip) -> bool:
+    """Return whether a clip has the name of an episode and a part of it."""
+    are_numbers = all(type(share) in (int, float) for share in (clip.start, clip.end))
+    return isinstance(clip.episode, str) and are_numbers and 0 <= clip.start <= clip.end <= 1
 
 
 def match_comparisons(comparisons: Iterable[ClipComparison], episodes: Sequence[Episode]) -> list[ClipComparison]:

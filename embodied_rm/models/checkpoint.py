@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_files, load_into, load_tensors, read_manifest, save_files, save_tensors
-from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.errors import CheckpointError, UserError, check_minimum
 from embodied_rm.models.encoders import EncoderConfig
 from embodied_rm.models.onnx_export import GRAPH_OUTPUTS, export_graphs
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
+from embodied_rm.stored_fields import check_fields, check_share
 
 ARCHITECTURE = "progress_net"
 ONNX_ARCHITECTURE = "progress_net_onnx"
+CALIBRATED = ("median_ood", "interval_scale")  # fields that may be None
 T = TypeVar("T")
 
 
@@ -84,7 +86,13 @@ def _build_from_manifest(folder: Path | str, manifest: Mapping[str, Any], build:
 def _parse_config(stored: Mapping[str, Any]) -> NetConfig:
     encoder = {key: _to_tuple(value) for key, value in stored["encoder"].items()}
     fields = {key: _to_tuple(value) for key, value in stored.items() if key != "encoder"}
-    return NetConfig(**fields, encoder=EncoderConfig(**encoder))
+    config = NetConfig(**fields, encoder=EncoderConfig(**encoder))
+    check_fields(config)
+    check_share("success_threshold", config.success_threshold)
+    check_minimum(config, 0.0, *(name for name in CALIBRATED if getattr(config, name) is not None))
+    if not len(config.views) == len(set(config.views)) > 0:
+        raise UserError(f"views must be distinct names, got {list(config.views)}")
+    return config
 
 
 def _to_tuple(value: Any) -> Any:

@@ -15,6 +15,7 @@ from embodied_rm.errors import CheckpointError
 
 ADAPTER_FILE, LORA_MARK = "adapter_config.json", ".lora_"
 """File of an adapter's configuration, and part of the names of its weights."""
+PANIC_CLASS = "PanicException"  # of pyo3: a failure in Rust, whose class cannot be imported and is no `Exception`
 PEFT_CHECK = "is_peft_available"  # function of modules of `transformers`
 
 
@@ -26,7 +27,9 @@ def checkpoint_errors(message: str) -> Iterator[None]:
     except CheckpointError:
         raise
     # The libraries have no exception classes of their own: an invalid description raises an error of any class.
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC_CLASS:
+            raise
         # A KeyError's text is the bare key.
         text = repr(error) if isinstance(error, KeyError) else str(error).strip() or repr(error)
         # torch names the weights that do not fit in the line after "Error(s) in loading state_dict for ...:".

@@ -21,7 +21,7 @@ from embodied_rm.checkpoint_io import read_bytes
 from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 from embodied_rm.models.load_pretrained import checkpoint_errors, load_pretrained
 from embodied_rm.models.model_folder import check_model_folder, check_number_of_parts
-from embodied_rm.models.processor_limits import check_tokenizer_text
+from embodied_rm.models.processor_limits import parse_tokenizer
 from embodied_rm.models.timm_encoder import TIMM_MODEL_TYPE, TimmImageTower, build_timm
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.text_file import read_text
@@ -157,14 +157,14 @@ class TransformersTowers(nn.Module):
         """Token ids int64 [N, L], truncated and padded."""
         if self._tokenizer is None:
             words = bytes(self.words.cpu().numpy()).decode()
-            check_tokenizer_text(words, TOKENIZER_FILE)
-            tokenizer = Tokenizer.from_str(words)
+            tokenizer = parse_tokenizer(words, TOKENIZER_FILE)
             max_length = self._max_length()
             tokenizer.enable_truncation(max_length)
             tokenizer.enable_padding(length=max_length, pad_id=self._pad_id())
             self._tokenizer = tokenizer
-        encodings = self._tokenizer.encode_batch([sentence[:MAX_TEXT_CHARS] for sentence in sentences])
-        return torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64)
+        with checkpoint_errors(f"{TOKENIZER_FILE}: it cannot encode an instruction"):
+            encodings = self._tokenizer.encode_batch([sentence[:MAX_TEXT_CHARS] for sentence in sentences])
+            return torch.tensor([encoding.ids for encoding in encodings], dtype=torch.int64)
 
     def _max_length(self) -> int:
         # RoBERTa numbers positions from the padding id on.
@@ -273,11 +273,9 @@ def _require_part(folder: Path, part: str, label: str, hint: str) -> dict[str, A
 def _read_tokenizer(folder: Path) -> bytes:
     path = folder / TOKENIZER_FILE
     content = read_bytes(path)
-    try:
-        Tokenizer.from_str(content.decode())
-    except Exception as error:
-        raise CheckpointError(f"{path}: not a tokenizer ({str(error).splitlines()[0]})") from None
-    check_tokenizer_text(content.decode(), path)
+    with checkpoint_errors(f"{path}: not a tokenizer"):
+        text = content.decode()
+    parse_tokenizer(text, path)
     return content
 
 

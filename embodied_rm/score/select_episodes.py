@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embodied_rm.data.score_table import read_scores
+from embodied_rm.data.score_table import read_scores, split_episodes
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.score.write_back import split_episodes
 from embodied_rm.score.write_scores import COLUMN_BY_FIELD, TABLE_FILE, prediction_from_table
 from embodied_rm.types import RewardOutput
 
-SELECTED_COLUMNS = ("index", "episode_index", *COLUMN_BY_FIELD.values())
+SELECTED_COLUMNS = ("index", *COLUMN_BY_FIELD.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ def read_predictions(run_folder: Path, meta: Sequence[EpisodeMeta]) -> dict[int,
         )
     rows = {episode.index_in_dataset(row): row for row, episode in enumerate(meta)}
     predictions: dict[int, RewardOutput] = {}
-    for table in split_episodes(read_scores(path, SELECTED_COLUMNS).sort_by("index")):
+    for table in split_episodes(read_scores(path, SELECTED_COLUMNS)):
         index = table["episode_index"][0].as_py()
         row = rows.get(index)
         if row is None or meta[row].length != len(table):

@@ -1,7 +1,7 @@
 """Scores beside a LeRobot dataset, where LeRobot reads them: RA-BC weights and frame signals."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import atomic_file
 from embodied_rm.data.lerobot.parquet import read_footer
-from embodied_rm.data.score_table import read_scores
+from embodied_rm.data.score_table import read_scores, split_episodes
 from embodied_rm.errors import UserError
 from embodied_rm.metrics.advantages import progress_advantage
 from embodied_rm.score.write_scores import TABLE_FILE
-from embodied_rm.types import equal_runs
 
 RABC_FILE, SIGNALS_FILE = "sarm_progress.parquet", "frame_signals.parquet"
 """Files in the dataset: that of LeRobot's RA-BC weights, and one in the format `lerobot.frame_signals`, version 1.
@@ -88,7 +87,7 @@ def write_back(run_folder: Path, dataset: Path, model: Mapping[str, str]) -> lis
         UserError: The dataset is not LeRobot's, or has such files of another program.
     """
     check_writable(dataset)
-    scores = read_scores(run_folder / TABLE_FILE, SCORE_COLUMNS).sort_by("index")
+    scores = read_scores(run_folder / TABLE_FILE, SCORE_COLUMNS)
     progress = pc.if_else(scores["valid"], scores["progress_dense"], np.float32("nan"))
     scores = scores.drop_columns(["progress_sparse", "progress_dense"])
     scores = scores.append_column("progress_sparse", progress).append_column("progress_dense", progress)
@@ -112,12 +111,6 @@ def frame_signals(scores: pa.Table) -> pa.Table:
     if not pc.all(pc.is_nan(scores["success"])).as_py():
         columns["success"] = scores["success"]
     return pa.table({**columns, "uncertainty": scores["uncertainty"]})
-
-
-def split_episodes(scores: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows of each episode of a table in the order of the frames."""
-    for _, start, end in equal_runs(scores["episode_index"].to_numpy()):
-        yield scores.slice(start, end - start)
 
 
 def signal_metadata(signals: pa.Table, model: Mapping[str, str]) -> dict[bytes, bytes]:

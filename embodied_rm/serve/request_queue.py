@@ -73,7 +73,7 @@ class FairQueue:
         peer = PEER.get()
         if len(self) >= self._limits.max_queue and self._find_larger(peer) is None:
             raise overload_error(f"{len(self)} requests are queued already")
-        max_per_client = max(1, int(self._limits.max_queue * self._limits.max_client_share))
+        max_per_client = self._limits.max_client_queue
         if client_id is not None and len(self._queues.get(peer, {}).get(client_id, ())) >= max_per_client:
             raise overload_error(f"{max_per_client} requests of this client are queued already")
 
@@ -109,6 +109,8 @@ class FairQueue:
         """Take the next item of a peer that fits into the batch."""
         num_rows, clients = sum(item.num_rows for item in batch), self._queues[peer]
         for client_id, queue in clients.items():
+            while queue and queue[0].result.done():  # its request has ended
+                queue.popleft()
             if queue and (
                 not batch or (queue[0].batch_key == batch[0].batch_key and num_rows + queue[0].num_rows <= max_rows)
             ):

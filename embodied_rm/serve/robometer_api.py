@@ -7,7 +7,7 @@ as pixels. Source: robometer/evals/eval_server.py.
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.sessions import OutputColumns
 
 MAX_FORM_PARTS = 512  # parts per form
+MAX_CONCURRENT_CLIPS = 32  # clips of one form that are scored at a time
 BOUNDARY_PATTERN = re.compile(r"""boundary=("?)([\w'()+,./:=? -]{1,70})\1(;|$)""")
 PART_NAME_PATTERN = re.compile(
     rb'^content-disposition: *form-data;.*?\bname="([^"\r\n]{1,200})"', re.IGNORECASE | re.MULTILINE
@@ -59,8 +60,24 @@ async def evaluate_form(
     """Score the clips of a form, each as camera `view`. Raises `RequestError`."""
     parts = parse_form(content_type, body)
     clips = [parse_clip(sample, parts, view, service.limits) for sample in parse_samples(parts)]
-    outputs = await asyncio.gather(*(score_clips(service, clip, deadline) for clip in clips))
+    outputs = await score_each(service, clips, deadline)
     return build_response(outputs, service.metadata.predicts_success)
+
+
+async def score_each(service: RewardService, clips: Sequence[ClipBatch], deadline: float) -> list[OutputColumns]:
+    """Score clips, some at a time: the queue has room for more than one form. An error ends the others."""
+    turns = asyncio.Semaphore(min(MAX_CONCURRENT_CLIPS, service.limits.max_client_queue))
+
+    async def score_one(clip: ClipBatch) -> OutputColumns:
+        async with turns:
+            return await score_clips(service, clip, deadline)
+
+    tasks = [asyncio.create_task(score_one(clip)) for clip in clips]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:

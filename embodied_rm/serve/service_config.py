@@ -40,6 +40,11 @@ class ServeLimits:
         return int(self.max_body_mb * BYTES_PER_MIB)
 
     @property
+    def max_client_queue(self) -> int:
+        """Requests of one client that may be queued."""
+        return max(1, int(self.max_queue * self.max_client_share))
+
+    @property
     def max_queue_bytes(self) -> int:
         return int(self.max_queue_mb * BYTES_PER_MIB)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny_vlm
 import torch
@@ -75,6 +78,21 @@ def test_scores_of_other_data_are_rejected(videos: Path, labels: Path, tmp_path:
         list(with_scores(source, labels, list(source), 1))
     with pytest.raises(DataError, match="not written by embodied-rm score"):
         ScoreTable.read(tmp_path)
+
+
+def test_scores_in_another_order_of_rows_are_those_of_the_same_frames(
+    videos: Path, labels: Path, tmp_path: Path
+) -> None:
+    reverse = tmp_path / "reverse"
+    shutil.copytree(labels, reverse)
+    table = pq.read_table(labels / "progress.parquet")
+    rising = pa.array(table["frame_index"].to_numpy() / 100)
+    table = table.set_column(table.column_names.index("progress_dense"), "progress_dense", rising)
+    pq.write_table(table.take(np.arange(len(table))[::-1]), reverse / "progress.parquet")
+    source = open_dataset(videos)
+    for scored in with_scores(source, reverse, list(source), 1):
+        assert scored.predictions is not None
+        assert scored.predictions.progress == pytest.approx(np.arange(len(scored)) / 100)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,12 @@ def test_settings_are_compared_as_json(cache):
     assert cache.read("lift/0", json.loads(json.dumps(SETTINGS))) == {"success": 0.5}
 
 
+def test_an_end_of_a_line_within_a_text_ends_no_cell(cache):
+    cache.write("lift/0", SETTINGS, {"success": 0.5})
+    cache.path.write_text(cache.path.read_text().replace('"success"', '"suc\u2028cess"'), encoding="utf-8")
+    assert ResultsCache(cache.path).read("lift/0", SETTINGS) == {"suc\u2028cess": 0.5}
+
+
 def test_a_cell_is_measured_once_and_rejects_the_folder_of_another(cache, tmp_path):
     folder, calls = tmp_path / "cell", []
 

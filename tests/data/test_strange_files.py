@@ -4,6 +4,7 @@ neither a hang nor a traceback.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGALRM, alarm, signal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +26,7 @@ from embodied_rm.api.hub_upload import read_card
 from embodied_rm.checkpoint_io import load_tensors, read_manifest, save_tensors
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.score_table import ScoreTable
+from embodied_rm.data.score_table import ScoreTable, read_scores
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.goal_images import read_goal_images
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
@@ -144,9 +147,30 @@ def test_any_file_of_a_dataset(tmp_path: Path, version: str, kind: str) -> None:
 
 
 def test_scores_of_other_types_are_refused(tmp_path: Path) -> None:
-    names = ("index", "episode_index", "progress_dense", "success", "subtask", "uncertainty", "valid", "ood")
-    columns = {name: [0.0, 0.0] for name in names}
-    for change in ({"index": ["a", "b"]}, {"success": None}, {"episode_index": [None, 0]}, {"valid": [[1], [2]]}):
+    names = ("progress_dense", "success", "uncertainty", "ood")
+    columns: dict[str, Any] = {name: [0.0, 0.0] for name in names}
+    columns |= {"index": [0, 1], "episode_index": [0, 0], "frame_index": [0, 1], "subtask": [0, 0]}
+    columns["valid"] = [True, True]
+    pq.write_table(pa.table(columns), tmp_path / "progress.parquet")
+    assert len(read_scores(tmp_path / "progress.parquet", list(columns))) == 2
+    huge = np.array([2**64 - 1] * 2, np.uint64)
+    changes: list[dict[str, Any]] = [
+        {"index": ["a", "b"]},
+        {"success": None},
+        {"episode_index": [None, 0]},
+        {"episode_index": huge},
+        {"episode_index": [0.0, 0.0]},
+        {"valid": [[1], [2]]},
+        {"valid": [1.0, 1.0]},
+        {"frame_index": None},
+        {"frame_index": [0, 0]},
+        {"frame_index": [1, 2]},
+        {"progress_dense": [0.5, 7.5]},
+        {"progress_dense": [2.0**100, 0.5]},
+        {"progress_dense": [0.5, math.nan]},
+        {"success": [0.0, -1.0]},
+    ]
+    for change in changes:
         table = {name: values for name, values in {**columns, **change}.items() if values is not None}
         pq.write_table(pa.table(table), tmp_path / "progress.parquet")
         with pytest.raises(DataError, match="not written by embodied-rm score"):

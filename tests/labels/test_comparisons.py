@@ -103,6 +103,43 @@ def test_a_table_is_read_as_it_was_written_without_a_last_line_that_is_cut(tmp_p
     assert read_comparisons(tmp_path) == comparisons[:-1]
 
 
+def test_a_last_line_that_is_whole_counts_without_the_end_of_its_line(tmp_path: Path) -> None:
+    comparisons = compare_all(3)
+    path = tmp_path / COMPARISONS_FILE
+    append_comparisons(path, comparisons)
+    path.write_text(path.read_text().rstrip("\n"))
+    assert read_comparisons(path) == comparisons
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("start", "5.0"),
+        ("start", "-3"),
+        ("start", '"x"'),
+        ("start", "true"),
+        ("start", "0.99"),
+        ("end", "null"),
+        ("end", "NaN"),
+        ("end", "1e999"),
+        ("end", "1" * 5000),
+        ("end", "[" * 100_000),
+        ("episode", "7"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_clip_that_is_none_is_named(tmp_path: Path, field: str, value: str, end: str) -> None:
+    clip = {"episode": '"a"', "start": "0.1", "end": "0.5"}
+    texts = [", ".join(f'"{k}": {v}' for k, v in c.items()) for c in ({**clip, field: value}, clip)]
+    line = f'{{"first": {{{texts[0]}}}, "second": {{{texts[1]}}}, "goal": "x"}}'
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(line + end)
+    if not end and value.startswith(("[", "11")):
+        return  # as if cut
+    with pytest.raises(DataError, match=r"pairs\.jsonl, line 1: not a comparison of two clips"):
+        read_comparisons(path)
+
+
 @pytest.mark.parametrize("line", ["", "{}", "[1]", '{"first": {}, "second": {}, "goal": "x"}', "not JSON"])
 def test_a_line_that_is_no_comparison_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "pairs.jsonl"

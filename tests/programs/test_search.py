@@ -151,6 +151,31 @@ def test_a_transcript_answers_what_was_asked_before(tmp_path: Path) -> None:
         TranscriptChat(path, None)
 
 
+@pytest.mark.parametrize("text", ["one\u2028two", "a\x85b\x0b\x1c", "half \ud83d", "line\nline\r"])
+def test_a_transcript_keeps_any_text(tmp_path: Path, text: str) -> None:
+    path, query = tmp_path / "t.jsonl", Query(parts=(f"say {text}",), system=text)
+    assert TranscriptChat(path, answer_in_order(text)).ask([query])[0].text == text
+    assert TranscriptChat(path, None).ask([query])[0].text == text
+    unescaped = {"system": "", "question": "q", "answer": "a\u2028b", "by": ""}  # as earlier versions wrote it
+    path.write_text(json.dumps(unescaped, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert TranscriptChat(path, None).ask([Query(parts=("q",))])[0].text == "a\u2028b"
+
+
+def test_two_chats_with_one_transcript_keep_the_answers_of_both(tmp_path: Path) -> None:
+    path, queries = tmp_path / "t.jsonl", [Query(parts=(text,)) for text in ("one", "two", "both")]
+    first, second = TranscriptChat(path, answer_in_order("1", "3")), TranscriptChat(path, answer_in_order("2", "4"))
+    assert [chat.ask([query])[0].text for chat, query in zip((first, second), queries, strict=False)] == ["1", "2"]
+    assert [chat.ask([queries[2]])[0].text for chat in (first, second)] == ["3", "3"], "the first one is stored"
+    assert [answer.text for answer in TranscriptChat(path, None).ask(queries)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "5", '"x"', '{"system": "", "question": "q", "answer": 1}'])
+def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "t.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match="line 1: not an entry of a transcript"):
+        TranscriptChat(tmp_path / "t.jsonl", None)
+
+
 def test_a_failed_answer_is_not_stored(tmp_path: Path) -> None:
     class Unreachable:
         def ask(self, queries: Sequence[Query]) -> list[Answer]:

@@ -15,8 +15,15 @@ import numpy as np
 import pytest
 
 from embodied_rm.client import reward_client
-from embodied_rm.client.client_errors import ServiceError, ServiceUnavailableError
+from embodied_rm.client.client_errors import (
+    EpisodeLostError,
+    ServiceError,
+    ServiceUnavailableError,
+    UnexpectedResponseError,
+)
+from embodied_rm.client.episode_scorer import EpisodeScorer, ShapingConfig
 from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER, RewardPrediction, encode_response
 from embodied_rm.models.judges import endpoint
 from embodied_rm.models.judges.chat import Query
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
@@ -83,6 +90,102 @@ def test_a_prediction_of_another_form_is_refused() -> None:
     frames = {"front": np.zeros((1, 8, 8, 3), np.uint8)}
     with serve_body(b"{}") as url, pytest.raises(ServiceError, match="its response cannot be read"):
         RewardClient(url, retry_timeout_s=1).reset([0], [0], ["go"], frames)
+
+
+COLUMNS = {
+    "progress": np.full(2, 0.5, np.float32),
+    "valid": np.ones(2, bool),
+    "subtask": np.array([-1, 3]),
+    "success": np.array([-1, 1], np.float32),
+    "uncertainty": np.zeros(2, np.float32),
+    "ood": np.array([-1, 2], np.float32),
+}
+WRONG_COLUMNS: dict[str, dict[str, Any]] = {
+    "more rows": {name: np.tile(column, 2) for name, column in COLUMNS.items()},
+    "no rows": {name: column[:0] for name, column in COLUMNS.items()},
+    "a column of columns": {name: column[:, None] for name, column in COLUMNS.items()},
+    "huge progress": {"progress": np.full(2, 1e30, np.float32)},
+    "no progress": {"progress": np.full(2, np.nan, np.float32)},
+    "huge success": {"success": np.full(2, np.inf, np.float32)},
+    "negative uncertainty": {"uncertainty": np.full(2, -1, np.float32)},
+    "huge subtask": {"subtask": np.full(2, 2**62)},
+    "integers": {"progress": np.zeros(2, np.int64)},
+    "bytes": {"valid": np.full(2, 7, np.uint8)},
+}
+
+
+def ask_service(columns: dict[str, Any], **metadata: Any) -> RewardPrediction:
+    """Return the prediction that a service answers for two environments."""
+    header, blobs = encode_response({**COLUMNS, **columns}, {"state_bytes": 0, **metadata})
+    length = {HEADER_LENGTH_HEADER: str(len(header))}
+    with serve_body(b"".join([header, *map(bytes, blobs)]), **length) as url:
+        client = RewardClient(url, retry_timeout_s=1)
+        return client.reset([0, 1], [0, 0], ["go"] * 2, {"front": np.zeros((2, 8, 8, 3), np.uint8)})
+
+
+@pytest.mark.parametrize("name", WRONG_COLUMNS)
+def test_columns_that_do_not_fit_the_request_are_refused(name: str) -> None:
+    assert np.isnan(ask_service({}).success[0]) and ask_service({}).progress.tolist() == [0.5, 0.5]
+    with pytest.raises(UnexpectedResponseError, match="its response cannot be read"):
+        ask_service(WRONG_COLUMNS[name])
+
+
+def test_a_state_of_another_length_is_refused() -> None:
+    with pytest.raises(UnexpectedResponseError, match="state_bytes=7 of 0"):
+        ask_service({}, state_bytes=7)
+
+
+@pytest.mark.parametrize("shape", [[10**30], [-1, -2], None, "2", [[2]], {}])
+def test_a_strange_shape_is_refused(shape: object) -> None:
+    output = {"name": "progress", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": 8}}
+    body = json.dumps({"outputs": [output]}).encode()
+    frames = {"front": np.zeros((1, 8, 8, 3), np.uint8)}
+    with (
+        serve_body(body + bytes(8), **{HEADER_LENGTH_HEADER: str(len(body))}) as url,
+        pytest.raises(UnexpectedResponseError, match="its response cannot be read"),
+    ):
+        RewardClient(url, retry_timeout_s=1).reset([0], [0], ["go"], frames)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"views": [1, 2]},
+        {"views": [["front"]]},
+        {"views": "front"},
+        {"views": ["front", "front"]},
+        {"views": []},
+        {"image_size": ["a", "b"]},
+        {"image_size": [-5, 0]},
+        {"image_size": [200_000, 200_000]},
+        {"image_size": [True, True]},
+        {"image_size": [64]},
+        {"success_threshold": "abc"},
+        {"success_threshold": 7},
+        {"predicts_success": "x"},
+        {"supports_restore": None},
+    ],
+)
+def test_metadata_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    parameters = {"views": ["front"], "image_size": [64, 64], "predicts_success": True, "supports_restore": False}
+    with serve_body(json.dumps({"parameters": parameters}).encode()) as url:
+        assert RemoteRewardModel(RewardClient(url)).input_spec.image_size == (64, 64)
+    with serve_body(json.dumps({"parameters": {**parameters, **change}}).encode()) as url:
+        for use in (
+            RemoteRewardModel,
+            lambda client: EpisodeScorer(client, 1, ShapingConfig(gamma=0.99), "environment"),
+        ):
+            with pytest.raises(UnexpectedResponseError, match=f"{next(iter(change))} cannot be"):
+                use(RewardClient(url, retry_timeout_s=1))
+
+
+@pytest.mark.parametrize("env_ids", [5, "a", None, {}, [[1]]])
+def test_lost_episodes_that_are_no_numbers_are_none(env_ids: object) -> None:
+    frames = {"front": np.zeros((1, 8, 8, 3), np.uint8)}
+    body = json.dumps({"error": "gone", "env_ids": env_ids}).encode()
+    with serve_body(body, status=410) as url, pytest.raises(EpisodeLostError, match="gone") as lost:
+        RewardClient(url, retry_timeout_s=1).step([0], [0], [1], frames)
+    assert lost.value.env_ids == []
 
 
 def test_a_date_to_retry_after_that_is_no_number_is_ignored() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from typing import Any
 
 import grpc
 import httpx
@@ -15,8 +17,9 @@ from PIL import Image
 from services import LIFT, random_videos, serving, serving_grpc
 
 from embodied_rm.client.wire import HEADER_LENGTH_HEADER, decode_response, encode_request
+from embodied_rm.errors import UserError
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_MESSAGES, SESSION_CLASSES
-from embodied_rm.serve.service_config import ServeConfig
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 
 GRPC_CONFIG = ServeConfig(port=0, grpc_port=0)
 
@@ -242,6 +245,53 @@ def test_robometer_clients_get_the_format_of_their_server() -> None:
         np.testing.assert_allclose(progress[0], expected_progress(first[:, None], LIFT), atol=1e-7)
         np.testing.assert_allclose(progress[1], expected_progress(second[:, None], "open it"), atol=1e-7)
         assert [len(curve) for curve in response["outputs_success"]["success_probs"]] == [6, 3]
+
+
+@pytest.mark.parametrize("max_queue", [256, 2])
+def test_a_form_of_more_samples_than_the_queue_of_a_client_is_answered(max_queue: int) -> None:
+    videos = random_videos(200, 3, num_views=1)[:, :, 0]
+    files, data = {}, {}
+    for index in range(200):
+        more_files, more_data = make_form(videos[:, index], index=index)
+        files, data = files | more_files, data | more_data
+    config = ServeConfig(port=0, drain_timeout_s=5, limits=ServeLimits(max_queue=max_queue))
+    with serving(HashModel(), config=config) as url:
+        response = httpx.post(f"{url}/evaluate_batch_npy", files=files, data=data, timeout=60)
+        assert response.status_code == 200, response.text
+        progress = response.json()["outputs_progress"]["progress_pred"]
+        for index in (0, 199):
+            expected = expected_progress(videos[:, index, None], LIFT)
+            np.testing.assert_allclose(progress[index], expected, atol=1e-7)
+
+
+class FailsAndCounts(HashModel):
+    """Refuses one instruction, and counts the frames that it scores."""
+
+    num_frames = 0
+
+    def reset(self, views: Any, instructions: Any, *args: Any) -> Any:
+        if "refused" in instructions:
+            raise UserError("this instruction is refused")
+        return super().reset(views, instructions, *args)
+
+    def step(self, state: Any, views: Any) -> Any:
+        self.num_frames += len(views)
+        return super().step(state, views)
+
+
+def test_an_error_of_one_sample_ends_the_work_on_the_others() -> None:
+    model, video = FailsAndCounts(), random_videos(1, 400, num_views=1)[:, 0, 0]
+    files, data = {}, {}
+    for index in range(20):
+        more_files, more_data = make_form(video, "refused" if index == 7 else LIFT, index)
+        files, data = files | more_files, data | more_data
+    with serving(model) as url:
+        response = httpx.post(f"{url}/evaluate_batch_npy", files=files, data=data, timeout=60)
+        assert response.status_code == 422 and "this instruction is refused" in response.json()["error"]
+        time.sleep(0.3)  # the frames that are under way
+        scored = model.num_frames
+        time.sleep(0.5)
+        assert model.num_frames == scored < 20 * 399
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -234,8 +235,10 @@ def test_error_500_is_retried_only_from_a_load_balancer() -> None:
     with HTTPServer(("127.0.0.1", 0), FakeLoadBalancer) as balancer:
         threading.Thread(target=balancer.serve_forever, daemon=True).start()
         with RewardClient(f"http://127.0.0.1:{balancer.server_port}", client_id="mine") as client:
-            FakeLoadBalancer.responses += [(500, b"Internal Server Error"), (200, b'{"name": "reward"}')]
-            assert client.get_metadata() == {"name": "reward"} and FakeLoadBalancer.client_ids == ["mine", "mine"]
+            flags = {"predicts_success": True, "supports_restore": False}
+            metadata = {"name": "reward", "parameters": {"views": None, "image_size": None, **flags}}
+            FakeLoadBalancer.responses += [(500, b"Internal Server Error"), (200, json.dumps(metadata).encode())]
+            assert client.get_metadata() == metadata and FakeLoadBalancer.client_ids == ["mine", "mine"]
             FakeLoadBalancer.responses += [(500, b'{"error": "the service failed", "code": "internal_error"}')]
             with pytest.raises(ServiceError, match="the service failed"):
                 client.get_metadata()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from embodied_rm.checkpoint_io import add_prefix, load_into, load_tensors, read_
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.in_context.cell_metric import CellMetric
 from embodied_rm.models.in_context.demonstration_model import DemonstrationModel
+from embodied_rm.models.in_context.demonstration_values import check_demonstration
 from embodied_rm.models.in_context.direction import DirectionSkill
 from embodied_rm.models.in_context.encoded_demonstration import EncodedDemonstration, EncodedView
 from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
@@ -21,6 +24,7 @@ from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
 from embodied_rm.models.zero_shot.zero_shot_checkpoint import describe_net_config, parse_net_config
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotNet
+from embodied_rm.types import Views
 
 ARCHITECTURE = "demonstration"
 CELL_TENSORS = ("coarse", "scene", "changed")  # stored in half precision
@@ -70,7 +74,18 @@ def load_demonstration_model(folder: Path | str) -> DemonstrationModel:
         load_into(net, strip_prefix(NET_PREFIX, tensors), folder)
     encoder = open_frozen_encoder(name)
     check_same_weights(folder, name, encoder.weights_sha256, expected)
-    return DemonstrationModel(demonstrations, encoder, net)
+    with checkpoint_errors(message):
+        model = DemonstrationModel(demonstrations, encoder, net)
+        score_noise(model)
+    return model
+
+
+def score_noise(model: DemonstrationModel) -> None:
+    """Score two frames, which fails if the demonstrations have other shapes than the encoder's cells."""
+    shape = (1, len(model.views), *model.encoder.image_size, 3)
+    noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    views = Views(names=tuple(model.views), frames=noise)
+    model.step(model.reset(views, [""]), views)
 
 
 def stored_frame_rate(folder: Path | str) -> float | None:
@@ -79,7 +94,10 @@ def stored_frame_rate(folder: Path | str) -> float | None:
     if manifest["architecture"] != ARCHITECTURE:
         return None
     try:
-        return max(float(description["frame_rate"]) for description in manifest["demonstrations"])
+        frame_rates = [float(description["frame_rate"]) for description in manifest["demonstrations"]]
+        if not 0 < min(frame_rates) <= max(frame_rates) < math.inf:
+            raise ValueError(f"frame_rate must be > 0, got {frame_rates}")
+        return max(frame_rates)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{folder}: its manifest describes no demonstrations ({error!r})") from None
 
@@ -116,8 +134,8 @@ def describe_demonstration(demonstration: EncodedDemonstration) -> dict[str, Any
 def parse_demonstrations(
     tensors: Mapping[str, Tensor], descriptions: list[dict[str, Any]]
 ) -> list[EncodedDemonstration]:
-    """Return the demonstrations of a checkpoint; `KeyError`, `TypeError` or `ValueError` where it is incomplete."""
-    return [
+    """Return the demonstrations of a checkpoint; an error of any class where it is incomplete or wrong."""
+    demonstrations = [
         EncodedDemonstration(
             name=str(description["name"]),
             views={
@@ -134,6 +152,9 @@ def parse_demonstrations(
         )
         for index, description in enumerate(descriptions)
     ]
+    for demonstration in demonstrations:
+        check_demonstration(demonstration)
+    return demonstrations
 
 
 def _parse_view(tensors: Mapping[str, Tensor], prefix: str, scene_threshold: float) -> EncodedView:

@@ -30,6 +30,7 @@ FINE_GRID, COARSE_GRID = 17, 4  # largest side, in cells, of a map and of a pool
 IMAGES_PER_CALL = 2  # images of one call of ONNX Runtime: more of them leave the processor's caches
 CACHE_DIR_VARIABLE, CACHE_DIR = "XDG_CACHE_HOME", "~/.cache"  # folder of files that can be computed again
 DIGEST_BYTES = 32
+MAX_NAME_CHARS = 200  # of an encoder, which is part of names of files
 RunFn = Callable[[Tensor], tuple[Tensor, ...]]  # images uint8 [M, H, W, 3] -> maps of the levels
 RUNTIME_MODULES = ("onnx", "onnxruntime", "onnxscript")
 
@@ -199,6 +200,8 @@ def open_frozen_encoder(name: str = EFFICIENTNET_LITE0.name) -> FrozenEncoder:
         CheckpointError: When the weights are absent or damaged; says what to install.
         UserError: For an unknown name.
     """
+    if len(name) > MAX_NAME_CHARS:
+        raise CheckpointError(f"encoder={name[:60]}... is no name of an encoder: it has {len(name)} letters")
     try:
         return FrozenEncoder(name)
     except ModuleNotFoundError as error:

@@ -36,6 +36,7 @@ MAX_FIRST_REJECTIONS = 8
 FINAL_FAILURES = ("unlisted", "rejected")
 """Failures that another attempt would repeat."""
 MAX_RESPONSE_BYTES = 1 << 24  # of an answer, with its log-probabilities
+MAX_REASON_BYTES = 1 << 12  # of a refusal that are read: its reason comes first
 MAX_ROUNDED_LOGPROB = 1e-3  # servers round the logarithm of 1 to about 0
 MAX_UNLISTED_SHARE = 0.01
 """Largest probability that an unlisted choice may have, relative to those of the listed ones. It then counts as 0."""
@@ -138,38 +139,43 @@ class EndpointChat:
             return Answer(failure="unreachable"), None
         except UnexpectedResponseError:
             return Answer(failure="malformed"), None
-        if response.status_code == 400 and self._parameters.learn(body, response.text):
+        if response.status_code == 400 and self._parameters.learn(body, read_reason(response)):
             return self._send(query, messages)
         if not response.is_success:
             return self._read_failure(response)
         self._num_answers += 1
         try:
             return parse_completion(query, response.json()["choices"][0]), None
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return Answer(failure="malformed"), None
 
     def _read_failure(self, response: httpx.Response) -> tuple[Answer, float | None]:
         """Return the failure that a status stands for; `UserError` if no request can be answered."""
-        status = response.status_code
+        status, reason = response.status_code, read_reason(response)
         if status in OVERLOADED_STATUSES:
             return Answer(failure="overloaded"), parse_retry_after(response.headers.get("Retry-After"))
         if status == TIMEOUT_STATUS:
             return Answer(failure="timeout"), None
         if status >= 500:
             return Answer(failure="server error"), None
-        is_moderated = status == FORBIDDEN_STATUS and (self._num_answers or MODERATION_PATTERN.search(response.text))
+        is_moderated = status == FORBIDDEN_STATUS and (self._num_answers or MODERATION_PATTERN.search(reason))
         is_rejected = status in REJECTED_STATUSES or is_moderated
         self._num_rejections += bool(is_rejected)
         if is_rejected and (self._num_answers or self._num_rejections < MAX_FIRST_REJECTIONS):
             return Answer(failure="rejected"), None
-        raise UserError(f"{self.config.url} rejected the request ({status}): {response.text[:300]}")
+        raise UserError(f"{self.config.url} rejected the request ({status}): {reason[:300]}")
+
+
+def read_reason(response: httpx.Response) -> str:
+    """Return the start of a refusal as text. A stated charset is not used: it may name any codec of Python."""
+    return response.content[:MAX_REASON_BYTES].decode("utf-8", "replace")
 
 
 def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
     """Return the answer in one choice of a chat completion.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: If the choice is malformed.
+        ValueError, LookupError, TypeError, AttributeError, OverflowError: If the choice is malformed.
     """
     reason = choice.get("finish_reason")
     if reason == MODERATED_REASON or choice["message"].get("refusal"):

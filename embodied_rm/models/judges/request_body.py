@@ -18,9 +18,11 @@ UNSUPPORTED_PATTERN = re.compile(
     "unsupported|not supported|not support|unknown|unrecognized|instead|deprecated|invalid|only|allowed", re.IGNORECASE
 )
 MAX_LOGPROBS_PATTERN = re.compile(
-    r"top_logprobs\D*(\d+)\D*$|top_logprobs.*?(?:<=|at most|equal to|maximum of|between \d+ and)\s*(\d+)"
-    r"|logprobs of \d+.*?max\D*(\d+)"  # vLLM
+    r"top_logprobs\D*+(\d{1,9}+)\D*+$"
+    r"|top_logprobs.{0,400}?(?:<=|at most|equal to|maximum of|between \d{1,9}+ and)\s*+(\d{1,9}+)"
+    r"|logprobs of \d{1,9}+.{0,400}?max\D{0,40}+(\d{1,9}+)"  # vLLM
 )
+"""The largest number that an endpoint allows. Every part has a limit: the time of a search grows with their product."""
 
 
 class RequestParameters:
@@ -45,7 +47,7 @@ class RequestParameters:
     def learn(self, sent: dict[str, Any], message: str) -> bool:
         """Return whether a rejected request may pass in other parameters, which later requests have too.
 
-        `message`: text of the response of status 400 to the body `sent`.
+        `message`: start of the response of status 400 to the body `sent`.
         """
         with self._lock:
             if "top_logprobs" in sent and (match := MAX_LOGPROBS_PATTERN.search(message)) is not None:

@@ -17,7 +17,7 @@ from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16  # maximum number of frames per query; progress is interpolated between them
 FRAME_PROGRESS_PATTERN = re.compile(
-    r"moment\s+(\d+)\W{0,8}<progress>\s*(\d+(?:\.\d+)?\s*%?)\s*</progress>", re.IGNORECASE
+    r"moment\s++(\d{1,9}+)\W{0,8}<progress>\s*+(\d++(?:\.\d++)?+\s*+%?)\s*+</progress>", re.IGNORECASE
 )
 OFFLINE_ONLY_MESSAGE = (
     "question=shuffled needs the complete video: it works with score and evaluate, but not as a reward, and an audit "

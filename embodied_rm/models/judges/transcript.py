@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from embodied_rm.atomic_file import write_atomic
+from embodied_rm.atomic_file import update_in_turn, write_atomic
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.judges.chat import Answer, ChatModel, Query
 from embodied_rm.text_file import read_text
@@ -31,14 +31,20 @@ class TranscriptChat:
             DataError: The file is not a transcript.
         """
         self.path, self._chat, self._answered_by = path, chat, answered_by
-        self._lines = read_text(path).splitlines() if path.exists() else []
         self._answers: dict[str, str] = {}
-        for number, line in enumerate(self._lines, start=1):
+        self._read_lines()
+
+    def _read_lines(self) -> list[str]:
+        """Return the lines of the file, and take over their answers: another process may have added some."""
+        text = read_text(self.path) if self.path.exists() else ""
+        lines = [line for line in text.split("\n") if line]  # an answer may hold other ends of lines, such as U+2028
+        for number, line in enumerate(lines, start=1):
             try:
-                entry = json.loads(line)
-                self._answers[question_digest(entry["system"], entry["question"])] = str(entry["answer"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{path}, line {number}: not an entry of a transcript ({error!r})") from None
+                entry = {name: require_text(value) for name, value in dict(json.loads(line)).items()}
+                self._answers[question_digest(entry["system"], entry["question"])] = entry["answer"]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise DataError(f"{self.path}, line {number}: not an entry of a transcript ({error!r})") from None
+        return lines
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order; `UserError` for a question that nothing answers. Queries have text only."""
@@ -57,10 +63,19 @@ class TranscriptChat:
 
     def _store(self, key: str, query: Query, answer: str) -> None:
         entry = {"system": query.system, "question": question_text(query), "answer": answer, "by": self._answered_by}
-        self._answers[key] = answer
-        self._lines.append(json.dumps(entry, ensure_ascii=False))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, "".join(f"{line}\n" for line in self._lines).encode())
+        with update_in_turn(self.path):
+            lines = self._read_lines()
+            if key not in self._answers:
+                self._answers[key] = answer
+                # In ASCII: an answer may hold half a surrogate pair, which UTF-8 cannot.
+                write_atomic(self.path, "".join(f"{line}\n" for line in [*lines, json.dumps(entry)]))
+
+
+def require_text(value: object) -> str:
+    """Return a text; `TypeError` for another value."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def question_text(query: Query) -> str:

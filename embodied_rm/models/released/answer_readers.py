@@ -7,7 +7,7 @@ import json
 import math
 import re
 
-GRADE_PATTERN = re.compile(r"ANSWER:\s*(\d+)", re.IGNORECASE)
+GRADE_PATTERN = re.compile(r"ANSWER:\s*+(\d{1,9}+)", re.IGNORECASE)
 LONE_GRADE_PATTERN = re.compile(r"\b([1-5])\b")
 JSON_PATTERN = re.compile(r"\{[^}]+\}")
 COMPARISON_KEY, COMPLETION_KEY, PROGRESS_KEY = "more_complete_image", "task_completed", "completion_progress"
@@ -111,9 +111,9 @@ def read_float(text: str) -> float | None:
 
 def json_field(text: str, key: str) -> object | None:
     """Return the value of a key in the first JSON object of a text; None if there is none."""
-    match = JSON_PATTERN.search(text)
+    match = JSON_PATTERN.search(text[: text.rfind("}") + 1])  # without it, each "{" is searched to the end
     try:
         fields = json.loads(match[0]) if match is not None else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return fields.get(key) if isinstance(fields, dict) else None

@@ -7,13 +7,12 @@ from typing import Any
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
 import transformers
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.embedding_cache import EmbeddingCache
-from embodied_rm.models.load_pretrained import check_missing, load_pretrained, weight_names
-from embodied_rm.models.processor_limits import check_tokenizer
+from embodied_rm.models.load_pretrained import check_missing, checkpoint_errors, load_pretrained, weight_names
+from embodied_rm.models.processor_limits import read_tokenizer
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 from embodied_rm.types import Frames
 
@@ -43,12 +42,7 @@ class RewindEncoders:
         vision_dir, text_dir = base_model / VISION_MODEL_DIR, base_model / TEXT_MODEL_DIR
         self.vision_model = _load_encoder(vision_dir, transformers.Dinov2Model, IMAGE_EMBED_DIM).to(device).eval()
         self.text_model = _load_encoder(text_dir, transformers.BertModel, TEXT_EMBED_DIM).to(device).eval()
-        check_tokenizer(text_dir)
-        try:
-            self.tokenizer = Tokenizer.from_file(str(text_dir / "tokenizer.json"))
-        except Exception as error:  # the library raises no narrower one
-            raise CheckpointError(f"{text_dir}: its tokenizer.json cannot be read ({error})") from None
-        self.tokenizer.no_padding()
+        self.tokenizer = read_tokenizer(text_dir)
         self.tokenizer.enable_truncation(MAX_TEXT_TOKENS)
         # All frames of a video but the last one were in earlier queries.
         self._images = EmbeddingCache(self._encode_images)
@@ -69,7 +63,8 @@ class RewindEncoders:
         return embeddings
 
     def _encode_texts(self, tasks: Sequence[str]) -> list[Tensor]:
-        rows = (self.tokenizer.encode(task[:MAX_TEXT_CHARS]).ids for task in tasks)
+        with checkpoint_errors("the text encoder cannot encode an instruction"):
+            rows = [self.tokenizer.encode(task[:MAX_TEXT_CHARS]).ids for task in tasks]
         inputs = (torch.tensor([ids], device=self._device) for ids in rows)
         embeddings = [self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0] for ids in inputs]
         return [nn.functional.normalize(row, dim=0) if self._normalize_text else row for row in embeddings]

@@ -10,7 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.pretrained_weights import MINILM, download_weights, find_weights, tensors_sha256
+from embodied_rm.models.processor_limits import parse_tokenizer
 from embodied_rm.models.tokens import MAX_TEXT_CHARS
 
 MAX_TOKENS = 32  # tokens of a sentence; further ones are cut
@@ -40,8 +42,6 @@ class SentenceEncoder:
         Raises:
             CheckpointError: When they are absent or damaged.
         """
-        from tokenizers import Tokenizer
-
         from embodied_rm.models.transformers_towers import load_text_encoder  # by transformers, which takes seconds
 
         if folder is None:
@@ -51,7 +51,7 @@ class SentenceEncoder:
         self.weights_sha256 = tensors_sha256(loaded.model.state_dict())
         self._model = loaded.model.eval()
         self.width = int(self._model.config.hidden_size)
-        self._tokenizer = Tokenizer.from_str(loaded.tokenizer.decode())
+        self._tokenizer = parse_tokenizer(loaded.tokenizer.decode(), folder)
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding(length=MAX_TOKENS, pad_id=int(self._model.config.pad_token_id))
         self._encode_one = lru_cache(MAX_CACHED_SENTENCES)(self._encode)
@@ -62,7 +62,8 @@ class SentenceEncoder:
         return SentenceTokens(torch.stack([row.vectors for row in rows]), torch.stack([row.mask for row in rows]))
 
     def _encode(self, sentence: str) -> SentenceTokens:
-        encoding = self._tokenizer.encode(sentence[:MAX_TEXT_CHARS])
+        with checkpoint_errors("the sentence encoder cannot encode an instruction"):
+            encoding = self._tokenizer.encode(sentence[:MAX_TEXT_CHARS])
         ids, mask = torch.tensor([encoding.ids]), torch.tensor([encoding.attention_mask])
         with torch.inference_mode():
             vectors = self._model(input_ids=ids, attention_mask=mask).last_hidden_state[0]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
+from embodied_rm.errors import UserError
 from embodied_rm.models.in_context.frozen_encoder import check_same_weights, open_frozen_encoder
 from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.self_test import MANIFEST_KEY, self_test_values
@@ -18,8 +19,10 @@ from embodied_rm.models.zero_shot.sentence_encoder import open_sentence_encoder
 from embodied_rm.models.zero_shot.sentence_match import SentenceMatchConfig
 from embodied_rm.models.zero_shot.zero_shot_model import ZeroShotModel
 from embodied_rm.models.zero_shot.zero_shot_net import ZeroShotConfig, ZeroShotNet
+from embodied_rm.stored_fields import check_fields, check_share
 
 ARCHITECTURE = "zero_shot"
+NUM_SLOPES = {"success": 2, "relevance": 1}  # of `success_features`, and of the match
 
 
 def save_zero_shot_model(folder: Path | str, model: ZeroShotModel, metadata: Mapping[str, Any]) -> None:
@@ -79,10 +82,16 @@ def describe_net_config(config: ZeroShotConfig) -> dict[str, Any]:
 
 
 def parse_net_config(stored: Mapping[str, Any]) -> ZeroShotConfig:
-    """Return the config of such an object; `KeyError`, `TypeError` or `ValueError` where it is incomplete."""
+    """Return the config of such an object; `KeyError`, `TypeError` or `ValueError` where it is incomplete or wrong."""
     readouts = {
         name: Readout(float(stored[name]["bias"]), tuple(map(float, stored[name]["slopes"])))
         for name in ("success", "relevance")
     }
     gru, match = ProgressGruConfig(**stored["gru"]), SentenceMatchConfig(**stored["match"])
-    return ZeroShotConfig(**{**stored, **readouts, "gru": gru, "match": match})
+    config = ZeroShotConfig(**{**stored, **readouts, "gru": gru, "match": match})
+    check_fields(config)
+    check_share("relevance_weight", config.relevance_weight)
+    for name, count in NUM_SLOPES.items():
+        if len(readouts[name].slopes) != count:
+            raise UserError(f"{name}.slopes must be {count} numbers, got {len(readouts[name].slopes)}")
+    return config

@@ -15,11 +15,13 @@ from embodied_rm.build_limit import limit_build
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.stored_fields import check_fields
 from embodied_rm.threads import torch_threads
 
 ARCHITECTURE = "gaussian_policy"
 MIN_STD = 1e-2
 """Smallest standard deviation of an observation feature, so that features that were nearly constant do not explode."""
+ROUNDING = 1e-6  # of a number that is stored in single precision
 MAX_NORMALIZED_OBS = 10.0
 LENGTH_SCALE_M = 0.03
 """Scale of the detailed encoding of lengths, m: millimeters vanish in features that are normalized to half a meter."""
@@ -201,12 +203,17 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
     with limit_build(tensors, folder):
         policy = GaussianPolicy(parse_spec(manifest.get("spec"), folder))
     load_into(policy, tensors, folder)
+    least_std = float(policy.normalizer.std.min())
+    if least_std < MIN_STD * (1 - ROUNDING):
+        raise CheckpointError(f"{folder}: normalizer.std must be >= {MIN_STD}, its least is {least_std:g}")
     return policy
 
 
 def parse_spec(stored: Any, source: Path | str) -> PolicySpec:
     """Return the `PolicySpec` of a manifest; raise `CheckpointError` if it is invalid."""
     try:
-        return PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), "views": tuple(stored.get("views", ()))})
-    except (TypeError, KeyError) as error:
+        spec = PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), "views": tuple(stored.get("views", ()))})
+        check_fields(spec)
+        return spec
+    except (TypeError, KeyError, AttributeError, UserError) as error:
         raise CheckpointError(f"{source}: the manifest holds no policy spec ({error})") from None

@@ -139,3 +139,15 @@ def test_probabilities_sum_to_one_and_ignore_a_common_shift(logprobs: dict[str, 
 
 def test_unlisted_choice_has_probability_zero() -> None:
     assert parse.normalize_logprobs({"yes": -0.1, "no": -math.inf}) == {"yes": 1.0, "no": 0.0}
+
+
+@pytest.mark.parametrize("ending", ["x", "</progress", ""])
+@pytest.mark.parametrize(
+    "beginning", ["<progress>1", "<progress>", "ANSWER:", "ANSWER: 1", "1 or 1", "no", "A", "<think>"]
+)
+def test_a_long_answer_is_read_in_linear_time(beginning: str, ending: str) -> None:
+    for filling in (" ", "9", "\n", "*", "(", "-", ".", "%"):
+        text = beginning + filling * 200_000 + ending  # quadratic time would be hours in all
+        assert parse.progress(text) is None
+        assert parse.answer(text, ("yes", "no")) is None
+        assert parse.first_word(text, ("yes", "no", "A")) in (None, "no", "A")

@@ -185,3 +185,41 @@ def test_an_endpoint_that_answers_nothing_ends_the_run(status: int, message: str
 def test_a_negative_number_of_reasoning_tokens_is_refused() -> None:
     with pytest.raises(UserError, match="reasoning_tokens must be >= 0, got -1"):
         EndpointConfig(url="http://localhost:1/v1", model="m", reasoning_tokens=-1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "top_logprobs" * 40_000,
+        "top_logprobs at most " * 20_000,
+        "top_logprobs at most " + "9" * 5000,
+        "logprobs of 1" * 20_000 + "max" * 20_000,
+    ],
+)
+def test_a_hostile_refusal_is_read_in_bounded_time(message: str) -> None:
+    answered = {"choices": [{"message": {"content": "yes"}, "logprobs": {"content": [token(("yes", -0.1))]}}]}
+    replies = iter([(200, answered), (400, error(message))])
+    answers, bodies = ask(lambda body: next(replies), [Query(parts=("?",), choices=("yes", "no"))] * 2)
+    assert answers[1].failure == "rejected" and len(bodies) == 2
+
+
+@pytest.mark.parametrize("charset", ["zlib", "utf-16", "no such codec"])
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_the_charset_of_a_refusal_is_not_used(status: int, charset: str) -> None:
+    headers = {"Content-Type": f"text/plain; charset={charset}"}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, headers=headers, content=b"no such \xff model")
+
+    chat = EndpointChat(EndpointConfig(url="http://localhost:1/v1", model="m", concurrency=1))
+    chat._client = httpx.Client(base_url="http://localhost:1/v1/", transport=httpx.MockTransport(handle))
+    with pytest.raises(UserError, match="no such \ufffd model"):
+        chat.ask([Query(parts=("?",))] * 20)
+
+
+def test_a_log_probability_beyond_all_floats_is_malformed() -> None:
+    choice = {"message": {"content": "?"}, "logprobs": {"content": [token(("yes", -(10**400)))]}}  # type: ignore[arg-type]
+    (answer,), _ = ask(
+        lambda body: (200, {"choices": [choice]}), [Query(parts=("?",), choices=("yes", "no"))], max_attempts=1
+    )
+    assert answer.failure == "malformed"
