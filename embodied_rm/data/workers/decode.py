@@ -16,6 +16,7 @@ import av.container
 import av.error
 import framing
 import numpy as np
+from av.sidedata.sidedata import SideDataContainer
 from av.video.reformatter import VideoReformatter
 
 CODECS = frozenset(
@@ -30,6 +31,8 @@ MAX_OPEN_FILES = 8
 MAX_MEMORY_BYTES = 1 << 33  # of all open files together: a decoder of 8K needs about 1 GB
 MAX_ASPECT_DEVIATION = 0.02  # log of the ratio between the aspect ratios of two frames that counts as equal
 SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
+SIDE_DATA_OF: Any = SideDataContainer
+"""Not `frame.side_data`, which the frame keeps although it refers to the frame: such a cycle holds its pixels."""
 
 
 class Orientation(NamedTuple):
@@ -45,7 +48,7 @@ def read_orientation(frame: av.VideoFrame) -> Orientation:
 
     A pixel (x, y) is shown at (a x + c y, b x + d y), up to a shift.
     """
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    matrix = SIDE_DATA_OF(frame).get("DISPLAYMATRIX")
     if matrix is None:
         return Orientation(False, False, False)
     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
