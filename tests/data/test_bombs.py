@@ -14,7 +14,7 @@ import pytest
 
 from embodied_rm.data.block_reader import FRAMES_PER_BLOCK, MAX_BLOCK_BYTES, iter_episode_blocks
 from embodied_rm.data.lerobot import parquet
-from embodied_rm.data.lerobot.parquet import read_parquet
+from embodied_rm.data.lerobot.parquet import read_parquet, read_records
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
@@ -49,6 +49,27 @@ def test_large_texts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match="its rows need more than 32 MiB"):
         read_parquet(tmp_path / "texts.parquet")
     assert read_parquet(tmp_path / "texts.parquet", ["name"]).num_rows == 33, "columns that are not read do not count"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.nulls(2_000_000), pa.array([None], pa.list_(pa.null())).take([0] * 2_000_000), np.zeros(2_000_000, bool)],
+    ids=["null", "lists of null", "bool"],
+)
+def test_rows_without_content_count(column: pa.Array, tmp_path: Path) -> None:
+    """Each becomes a dictionary: 100 million rows in a file of 200 KB took 7 GB."""
+    write_rows(tmp_path / "tasks.parquet", pa.table({"task": column}), 5)
+    assert (tmp_path / "tasks.parquet").stat().st_size < 1 << 17
+    with pytest.raises(DataError, match=r"tasks\.parquet: its rows need more than 128 MiB"):
+        read_records(tmp_path / "tasks.parquet")
+
+
+def test_lists_of_nothing_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_TABLE_BYTES", 1 << 25)
+    nulls = pa.array([[None] * 1000], pa.list_(pa.null())).take([0] * 1000)
+    write_rows(tmp_path / "rows.parquet", pa.table({"a": nulls}), 5)
+    with pytest.raises(DataError, match="its rows need more than 32 MiB"):
+        read_parquet(tmp_path / "rows.parquet")
 
 
 class LargeImages:
