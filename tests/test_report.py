@@ -11,7 +11,11 @@ import av
 import numpy as np
 import pytest
 
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
+from embodied_rm.experiments.episode_panel import MAX_FRAMES_WITH_STEPS, MAX_PANEL_FRAMES, episode_panel
+from embodied_rm.labels.true_progress import progress_or_none
 from embodied_rm.report import (
     EpisodePanel,
     KeyMetric,
@@ -184,3 +188,21 @@ def test_curve_of_wrong_length_is_rejected() -> None:
 def test_rate_outside_its_interval_is_rejected() -> None:
     with pytest.raises(UserError, match="low <= value <= high"):
         SuccessRate(value=0.5, low=0.6, high=0.7, episodes=10)
+
+
+def test_a_long_episode_is_thinned_whatever_its_subtasks_are(tmp_path: Path) -> None:
+    """One subtask of one frame put all frames into memory: 4 GB of 30,000."""
+    length = 2410
+    spans = {"reach": (0, 1), "grasp": (1, 2), "place": (2, length)}
+    steps = tuple(Subtask(name=name, start=start, end=end) for name, (start, end) in spans.items())
+    shades = np.linspace(0, 255, length, dtype=np.uint8)[:, None, None, None]
+    views = {"front": np.broadcast_to(shades, (length, 16, 16, 3)).copy()}
+    with DatasetWriter(tmp_path / "data") as writer:
+        writer.add(episode(views=views, subtasks=steps, progress=None))
+    source = open_dataset(tmp_path / "data")
+    panel, whole, kept = episode_panel(source, 0), source.episode(0), [*range(0, length, 2), length - 1]
+    assert MAX_PANEL_FRAMES < len(panel.episode) == len(kept) <= MAX_FRAMES_WITH_STEPS
+    assert panel.episode.fps == source.fps / 2
+    assert [(s.name, s.start, s.end) for s in panel.episode.subtasks] == [("reach", 0, 1), ("place", 1, len(kept))]
+    np.testing.assert_array_equal(panel.episode.views["front"], whole.views["front"][kept])
+    np.testing.assert_array_equal(panel.episode.progress, progress_or_none(whole)[kept])
