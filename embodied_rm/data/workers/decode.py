@@ -138,6 +138,13 @@ class OpenVideo:
             raise framing.InvalidFileError("two of its frames have the same time")
         return times
 
+    def _decode_next(self) -> av.VideoFrame | None:
+        """Return the next frame, None: after the last one; `InvalidFileError` for a frame without a time."""
+        frame = next(self._frames, None)
+        if frame is not None and frame.time is None:
+            raise framing.InvalidFileError("it is damaged: one of its frames has no time")
+        return frame
+
     def seek(self, time: float) -> av.VideoFrame:
         """Decode a frame at or before a time (s), or the first frame of the file."""
         tick_s = float(self.time_base)
@@ -146,7 +153,7 @@ class OpenVideo:
             target = max(0.0, time - offset_s)
             self.container.seek(round(target / tick_s), stream=self.stream, backward=True)
             self._frames = self.container.decode(self.stream)
-            frame, self._next = next(self._frames, None), next(self._frames, None)
+            frame, self._next = self._decode_next(), self._decode_next()
             if frame is not None and (frame.time <= time + tick_s or target == 0.0):
                 return frame
         raise framing.InvalidFileError(f"no frame can be decoded at {time:.3f} s")
@@ -157,7 +164,7 @@ class OpenVideo:
         if nearest is None or not self._current_time <= time <= self._current_time + SEEK_GAP_S:
             nearest = self.seek(time)
         while self._next is not None and abs(self._next.time - time) < abs(nearest.time - time):
-            nearest, self._next = self._next, next(self._frames, None)
+            nearest, self._next = self._next, self._decode_next()
         self._current, self._current_time = nearest, time
         if abs(nearest.time - time) > tolerance:
             raise framing.InvalidFileError(f"it has no frame at {time:.3f} s")
