@@ -26,7 +26,8 @@ from embodied_rm.report import (
     TaskSuccess,
     write_report,
 )
-from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, concat_horizontal
+from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, concat_horizontal, encode_episode
+from embodied_rm.score.visualize import display_size
 from embodied_rm.types import Episode, Subtask
 
 UNSAFE_TEXT = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
@@ -206,3 +207,17 @@ def test_a_long_episode_is_thinned_whatever_its_subtasks_are(tmp_path: Path) -> 
     assert [(s.name, s.start, s.end) for s in panel.episode.subtasks] == [("reach", 0, 1), ("place", 1, len(kept))]
     np.testing.assert_array_equal(panel.episode.views["front"], whole.views["front"][kept])
     np.testing.assert_array_equal(panel.episode.progress, progress_or_none(whole)[kept])
+
+
+@pytest.mark.parametrize("size", [(2, 8192), (8192, 2), (300, 9000)])
+def test_images_of_extreme_proportions_are_squeezed(size: tuple[int, int]) -> None:
+    """One of 4 by 32000 pixels became a clip of 192 by 1.5 million."""
+    clip = encode_episode(episode(views={"front": np.zeros((12, *size, 3), np.uint8)}))
+    with av.open(io.BytesIO(clip)) as container:
+        stream = container.streams.video[0]
+        assert (stream.height, stream.width) == (CLIP_HEIGHT_PX, 2 if size[1] == 2 else 8 * CLIP_HEIGHT_PX)
+
+
+def test_videos_of_scores_show_images_of_extreme_proportions() -> None:
+    assert display_size((4, 32000), 1) == (2, 480) and display_size((32000, 4), 1) == (8 * 480, 480)
+    assert display_size((96, 128), 2) == (180, 240)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from embodied_rm.data.source import EpisodeSource, ImageSize, resample_subtasks, stride_indices
-from embodied_rm.labels.true_progress import progress_from_subtasks
-from embodied_rm.labels.true_progress import progress_or_none
+from embodied_rm.data.video.display_size import MAX_ASPECT, display_width
+from embodied_rm.labels.true_progress import progress_from_subtasks, progress_or_none
 from embodied_rm.report import EpisodePanel
 from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, ContactSheetRow, resize_to_height
 from embodied_rm.types import Episode, Frames, IntArray, RewardOutput, Subtask
@@ -29,8 +29,9 @@ def episode_panel(
     stride = min([-(-length // MAX_PANEL_FRAMES), *(step.end - step.start for step in steps)])
     stride = max(stride, -(-length // MAX_FRAMES_WITH_STEPS))
     frame_indices = stride_indices(length, stride)
-    height, width = source.image_size(row)
-    size = None if height <= CLIP_HEIGHT_PX else (CLIP_HEIGHT_PX, 2 * round(width * CLIP_HEIGHT_PX / height / 2))
+    stored = source.image_size(row)
+    is_small = stored[0] <= CLIP_HEIGHT_PX and stored[1] <= MAX_ASPECT * CLIP_HEIGHT_PX
+    size = None if is_small else (CLIP_HEIGHT_PX, display_width(stored, CLIP_HEIGHT_PX))
     shown = subtasks_with_frames(steps, frame_indices)
     if len(shown) == len(steps):
         episode = source.episode(row, stride=stride, size=size)

@@ -16,6 +16,7 @@ from PIL import Image
 from embodied_rm.atomic_file import atomic_file
 from embodied_rm.data.block_reader import count_blocks, iter_blocks
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.video.display_size import display_width
 from embodied_rm.errors import DataError
 from embodied_rm.report.piped_file import piped_file
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -74,8 +75,8 @@ def recording_stream() -> Iterator[rr.RecordingStream]:
 
 def display_size(source: EpisodeSource, row: int) -> tuple[int, int]:
     """Return height and width of the displayed images: as stored, but at most `MAX_HEIGHT_PX` high."""
-    height, width = source.image_size(row)
-    return (height, width) if height <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, round(width * MAX_HEIGHT_PX / height))
+    size = source.image_size(row)
+    return size if size[0] <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, display_width(size, MAX_HEIGHT_PX))
 
 
 def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -> None:

@@ -228,9 +228,7 @@ DAMAGES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_image_excludes_its_episode(
-    images: Path, damage: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_image_excludes_its_episode(images: Path, damage: str, capfd: pytest.CaptureFixture[str]) -> None:
     (images.parent / "secret.png").write_bytes(encode(paint_frames([0])[0]))
     change, message = DAMAGES[damage]
     cells = pq.read_table(images / DATA)[key("wrist")].to_pylist()

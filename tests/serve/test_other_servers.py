@@ -146,7 +146,7 @@ def serve_drops(first: bytes, drop: bytes) -> Iterator[str]:
     ids=["interim responses", "headers", "body"],
 )
 def test_a_server_that_never_ends_its_response_is_given_up(first: bytes, drop: bytes) -> None:
-    """Every drop started the timeout anew: the client waited for ever. Threads that share it have deadlines of theirs."""
+    """Every drop started the timeout anew: the client waited for ever. Threads that share it have own deadlines."""
     with serve_drops(first, drop) as url:
         client = RewardClient(url, retry_timeout_s=0.5, request_timeout_s=0.5)
         with ThreadPoolExecutor(4) as pool:

@@ -4,7 +4,8 @@
 
 A file of 400 bytes can decode to terabytes, and its footer and pages can state less. So the columns, null: all, are
 decoded here first, some rows at a time. `num_bytes` is the memory that these rows, null: all, need, or the first sum
-above the limit; each cell takes `cell_bytes` more, and each row as `ROW_CELLS` cells. `texts` are the full names of texts, of which a file may store one for all rows.
+above the limit; each cell takes `cell_bytes` more, and each row as much as `ROW_CELLS` cells. `texts` are the full
+names of texts, of which a file may store one for all rows.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from embodied_rm.client.bounded_http import parse_retry_after, send_request
-from embodied_rm.client.deadlines import enforce_time_limits
 from embodied_rm.client.client_errors import UnexpectedResponseError
+from embodied_rm.client.deadlines import enforce_time_limits
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Query
