@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,16 @@ def is_unfinished(folder: Path) -> bool:
     return (folder / "config.json").exists() and not RunFolder(folder).finished
 
 
-def remove_empty_run(run: RunFolder) -> None:
-    """Remove the folder of a run that ended before it wrote any result, so that the command can be repeated."""
-    if {path.name for path in run.path.iterdir()} <= {"config.json"}:
-        (run.path / "config.json").unlink(missing_ok=True)
-        run.path.rmdir()
+def remove_empty_run(run: RunFolder, *, with_folder: bool) -> None:
+    """Remove what a run left that ended before it wrote any result, so that the command can be repeated.
+
+    The error that ended the run is what matters, so a refusal to remove something is ignored.
+    """
+    with suppress(OSError):
+        if {path.name for path in run.path.iterdir()} <= {"config.json"}:
+            run.discard()
+            if with_folder:
+                run.path.rmdir()
 
 
 def _check_same_config(

@@ -11,7 +11,11 @@ import av
 import numpy as np
 import pytest
 
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
+from embodied_rm.experiments.episode_panel import MAX_FRAMES_WITH_STEPS, MAX_PANEL_FRAMES, episode_panel
+from embodied_rm.labels.true_progress import progress_or_none
 from embodied_rm.report import (
     EpisodePanel,
     KeyMetric,
@@ -22,7 +26,8 @@ from embodied_rm.report import (
     TaskSuccess,
     write_report,
 )
-from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, concat_horizontal
+from embodied_rm.report.episode_images import CLIP_HEIGHT_PX, concat_horizontal, encode_episode
+from embodied_rm.score.visualize import display_size
 from embodied_rm.types import Episode, Subtask
 
 UNSAFE_TEXT = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
@@ -184,3 +189,35 @@ def test_curve_of_wrong_length_is_rejected() -> None:
 def test_rate_outside_its_interval_is_rejected() -> None:
     with pytest.raises(UserError, match="low <= value <= high"):
         SuccessRate(value=0.5, low=0.6, high=0.7, episodes=10)
+
+
+def test_a_long_episode_is_thinned_whatever_its_subtasks_are(tmp_path: Path) -> None:
+    """One subtask of one frame put all frames into memory: 4 GB of 30,000."""
+    length = 2410
+    spans = {"reach": (0, 1), "grasp": (1, 2), "place": (2, length)}
+    steps = tuple(Subtask(name=name, start=start, end=end) for name, (start, end) in spans.items())
+    shades = np.linspace(0, 255, length, dtype=np.uint8)[:, None, None, None]
+    views = {"front": np.broadcast_to(shades, (length, 16, 16, 3)).copy()}
+    with DatasetWriter(tmp_path / "data") as writer:
+        writer.add(episode(views=views, subtasks=steps, progress=None))
+    source = open_dataset(tmp_path / "data")
+    panel, whole, kept = episode_panel(source, 0), source.episode(0), [*range(0, length, 2), length - 1]
+    assert MAX_PANEL_FRAMES < len(panel.episode) == len(kept) <= MAX_FRAMES_WITH_STEPS
+    assert panel.episode.fps == source.fps / 2
+    assert [(s.name, s.start, s.end) for s in panel.episode.subtasks] == [("reach", 0, 1), ("place", 1, len(kept))]
+    np.testing.assert_array_equal(panel.episode.views["front"], whole.views["front"][kept])
+    np.testing.assert_array_equal(panel.episode.progress, progress_or_none(whole)[kept])
+
+
+@pytest.mark.parametrize("size", [(2, 8192), (8192, 2), (300, 9000)])
+def test_images_of_extreme_proportions_are_squeezed(size: tuple[int, int]) -> None:
+    """One of 4 by 32000 pixels became a clip of 192 by 1.5 million."""
+    clip = encode_episode(episode(views={"front": np.zeros((12, *size, 3), np.uint8)}))
+    with av.open(io.BytesIO(clip)) as container:
+        stream = container.streams.video[0]
+        assert (stream.height, stream.width) == (CLIP_HEIGHT_PX, 2 if size[1] == 2 else 8 * CLIP_HEIGHT_PX)
+
+
+def test_videos_of_scores_show_images_of_extreme_proportions() -> None:
+    assert display_size((4, 32000), 1) == (2, 480) and display_size((32000, 4), 1) == (8 * 480, 480)
+    assert display_size((96, 128), 2) == (180, 240)

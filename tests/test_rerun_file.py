@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import resource
 import weakref
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from embodied_rm.data.block_reader import FRAMES_PER_BLOCK, PREFETCH_COUNT
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.errors import DataError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.report.rerun_export import MAX_HEIGHT_PX, display_size, write_rerun
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -231,3 +234,26 @@ def test_missing_rerun_package_is_reported_first(tmp_path, monkeypatch, capsys):
     assert main(["score", f"data={tmp_path}", "rerun=true", f"out={tmp_path / 'run'}"]) == 2
     assert "pip install 'embodied-rm[rerun]'" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 12, 1 << 16])
+def test_a_file_that_the_system_refuses_to_write_is_not_left_as_a_whole_one(max_bytes, tmp_path):
+    """Rerun only logs the refusal, and its `flush` then waits for ever."""
+    source, run = LongVideo(), RunFolder.open(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
+    try:
+        with pytest.raises(OSError) as refusal:
+            write_rerun(run, source, {0: {}}, NullReporter())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert refusal.value.errno == errno.EFBIG
+    assert list((tmp_path / "episodes/long").iterdir()) == []
+
+
+def test_a_damaged_video_ends_the_export(tmp_path):
+    source, run = LongVideo(), RunFolder.open(tmp_path)
+    source.read_frames = lambda *args, **options: (_ for _ in ()).throw(DataError("front.mp4: is damaged"))
+    with pytest.raises(DataError, match="is damaged"):
+        write_rerun(run, source, {0: {}}, NullReporter())
+    assert list((tmp_path / "episodes/long").iterdir()) == []

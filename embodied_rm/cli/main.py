@@ -183,6 +183,7 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
         return False
     from embodied_rm.open_run import remove_empty_run
 
+    is_made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     is_new = not any(folder.iterdir())
     try:
@@ -190,7 +191,7 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
             return _write_run(name, command, config, folder, resume, reporter)
     except (ValueError, KeyboardInterrupt, BrokenPipeError) as error:
         if is_new and not (isinstance(error, ValueError) and not is_user_error(error)):
-            remove_empty_run(RunFolder(folder))
+            remove_empty_run(RunFolder(folder), with_folder=is_made)
         raise
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Optional
 
 import httpx
 
 from .client_errors import UnexpectedResponseError
+from .deadlines import time_limit
 
 PLAIN = "identity"
 
@@ -18,10 +18,10 @@ def send_request(
     """Send a request, and read the whole response.
 
     Args:
-        client: The connection.
+        client: The connection, of `enforce_time_limits`.
         method: Method, such as "POST".
         url: Address, relative to that of the client.
-        timeout_s: Seconds that the body of the response may take; the client limits the other parts.
+        timeout_s: Seconds that the request and its response may take.
         max_bytes: Largest body.
         **options: Of `httpx.Client.stream`.
 
@@ -29,17 +29,15 @@ def send_request(
         httpx.TransportError: The server cannot be reached, or takes too long.
         UnexpectedResponseError: The body is longer, or compressed although none was asked for.
     """
-    deadline, content = time.monotonic() + timeout_s, bytearray()
+    content = bytearray()
     headers = {**(options.pop("headers", None) or {}), "Accept-Encoding": PLAIN}
-    with client.stream(method, url, headers=headers, **options) as response:
+    with time_limit(timeout_s), client.stream(method, url, headers=headers, **options) as response:
         if response.headers.get("Content-Encoding", PLAIN) != PLAIN:
             raise UnexpectedResponseError("it is compressed")
         for chunk in response.iter_bytes():
             content += chunk
             if len(content) > max_bytes:
                 raise UnexpectedResponseError(f"it has more than {max_bytes >> 20} MiB")
-            if time.monotonic() > deadline:
-                raise httpx.ReadTimeout(f"it took longer than {timeout_s:g} s", request=response.request)
     return httpx.Response(
         response.status_code, headers=response.headers, content=bytes(content), request=response.request
     )

@@ -23,6 +23,7 @@ from .client_errors import (
     ServiceUnavailableError,
     UnexpectedResponseError,
 )
+from .deadlines import enforce_time_limits
 from .response_checks import check_columns, check_parameters, is_list_of
 from .wire import BytesLike, Frames, Message, RewardPrediction, decode_response, encode_request
 
@@ -78,7 +79,9 @@ class RewardClient:
         """Number of retries, over all requests."""
         self._retry_timeout_s, self._request_timeout_s = retry_timeout_s, request_timeout_s
         headers = {SESSION_HEADER: self.client_id} | ({} if api_key is None else {"Authorization": f"Bearer {api_key}"})
-        self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=request_timeout_s, trust_env=False)
+        self._http = enforce_time_limits(
+            httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=request_timeout_s, trust_env=False)
+        )
         self._random = random.Random()
 
     def __enter__(self) -> RewardClient:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from embodied_rm.data.video.display_size import display_width
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Episode, Frames
 
@@ -50,8 +51,8 @@ def make_grid(rows: Sequence[Sequence[Frames]]) -> Frames:
 
 
 def resize_to_height(frames: Frames, height: int) -> Frames:
-    """Resize uint8 [T, H, W, 3] to a height, and to the even width that keeps the aspect ratio."""
-    size = (max(2, 2 * round(frames.shape[2] * height / frames.shape[1] / 2)), height)
+    """Resize uint8 [T, H, W, 3] to a height, and to its `display_width`."""
+    size = (display_width((frames.shape[1], frames.shape[2]), height), height)
     if size == (frames.shape[2], frames.shape[1]):
         return frames
     return np.stack([np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC)) for frame in frames])

@@ -1,7 +1,8 @@
 """Exports scored episodes to Rerun recordings: videos and curves on a common timeline. Needs the extra `rerun`."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -15,7 +16,9 @@ from PIL import Image
 from embodied_rm.atomic_file import atomic_file
 from embodied_rm.data.block_reader import count_blocks, iter_blocks
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.video.display_size import display_width
 from embodied_rm.errors import DataError
+from embodied_rm.report.piped_file import piped_file
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Frames, IntArray, Views
 
@@ -47,24 +50,33 @@ def write_rerun(
         meta, fps, first_frame = source.meta[row], source.frame_rate(row), 0
         finite_curves = {name: values for name, values in curves[row].items() if np.isfinite(values).any()}
         path = run.episode_path(meta.name, ".rrd")
-        with atomic_file(path) as partial:
-            with rr.RecordingStream(APPLICATION_ID) as stream:
-                stream.save(partial, default_blueprint=make_blueprint(source.views, finite_curves))
-                stream.send_recording_name(meta.name)
-                log_instruction(stream, meta, fps)
-                log_curves(stream, finite_curves, fps)
-                for _, views in blocks:
-                    if isinstance(views, DataError):
-                        raise views
-                    log_views(stream, views, first_frame, fps)
-                    first_frame += len(views)
-            stream.disconnect()
+        with atomic_file(path) as partial, piped_file(partial) as pipe, recording_stream() as stream:
+            stream.save(pipe, default_blueprint=make_blueprint(source.views, finite_curves))
+            stream.send_recording_name(meta.name)
+            log_instruction(stream, meta, fps)
+            log_curves(stream, finite_curves, fps)
+            for _, views in blocks:
+                if isinstance(views, DataError):
+                    raise views
+                log_views(stream, views, first_frame, fps)
+                first_frame += len(views)
+
+
+@contextmanager
+def recording_stream() -> Iterator[rr.RecordingStream]:
+    """Yield a new recording, which is complete and closed after the block."""
+    stream = rr.RecordingStream(APPLICATION_ID)
+    try:
+        with stream:
+            yield stream
+    finally:
+        stream.disconnect()
 
 
 def display_size(source: EpisodeSource, row: int) -> tuple[int, int]:
     """Return height and width of the displayed images: as stored, but at most `MAX_HEIGHT_PX` high."""
-    height, width = source.image_size(row)
-    return (height, width) if height <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, round(width * MAX_HEIGHT_PX / height))
+    size = source.image_size(row)
+    return size if size[0] <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, display_width(size, MAX_HEIGHT_PX))
 
 
 def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -> None:

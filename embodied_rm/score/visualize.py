@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource, ImageSize, stride_indices
+from embodied_rm.data.video.display_size import display_width
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.metrics import prediction_interval
 from embodied_rm.score.score_config import ScoreConfig
@@ -78,9 +79,10 @@ def write_episode_video(
 
 def display_size(size: tuple[int, int], num_views: int) -> tuple[int, int]:
     """Return the even height and width of images that are together as wide as the curve."""
+    # `display_width` of the image on its side: its height at the width that is left for it.
     height, width = size
     view_width = CURVE_SIZE_PX[0] // num_views // 2 * 2
-    return round(view_width * height / width / 2) * 2, view_width
+    return display_width((width, height), view_width), view_width
 
 
 def write_video(path: Path, episode: Episode, progress: Array) -> None:

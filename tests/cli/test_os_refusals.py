@@ -60,6 +60,19 @@ def test_a_folder_that_cannot_be_made_is_named(
     assert "resume" not in message, "nothing was begun"
 
 
+@pytest.mark.parametrize("out", [".", "made", "new"])
+def test_a_mistake_leaves_the_folders_of_the_user(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The system refuses to remove a working directory or a mount point, which hid the mistake."""
+    (tmp_path / "work" / "made").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work" / "made" if out == "." else tmp_path / "work")
+    assert main(["score", f"data={tmp_path}", "instruction=lift", f"out={out}"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["made"]
+    assert list((tmp_path / "work" / "made").iterdir()) == []
+
+
 def limit_file_size(num_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk, writing then fails

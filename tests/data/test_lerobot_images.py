@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,10 +194,27 @@ def replace_cell(row: int, value: Any) -> Callable[[list[Any]], None]:
     return lambda cells: cells.__setitem__(row, value)
 
 
+def state_size(size: int) -> bytes:
+    """Return a PNG whose header states a size in pixels, far above that of its content."""
+    png = encode(paint_frames([0])[0])
+    header = png[12:16] + struct.pack(">II", size, size) + png[24:29]
+    return png[:12] + header + struct.pack(">I", zlib.crc32(header)) + png[33:]
+
+
+def state_place_as_fraction(tiff: bytes) -> bytes:
+    """Return a TIFF that states the place of its pixels (tag 273) as a number of type 11, a fraction."""
+    place = tiff.index(struct.pack("<H", 273))
+    return tiff[: place + 2] + struct.pack("<HIf", 11, 1, 8.5) + tiff[place + 12 :]
+
+
+TIFF = state_place_as_fraction(encode(paint_frames([0])[0], "TIFF"))
 OUTSIDE = {"bytes": None, "path": "../secret.png"}
 DAMAGES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
     "text": (replace_cell(20, {"bytes": b"<html>", "path": None}), "of row 20 is no image (PNG, JPEG, "),
     "cut": (lambda cells: cells[26].update(bytes=cells[26]["bytes"][:-40]), "of row 26 is not an intact image ("),
+    "huge": (replace_cell(20, {"bytes": state_size(20_000), "path": None}), "it claims to be 20000x20000"),
+    "large": (replace_cell(20, {"bytes": state_size(10_000), "path": None}), "it claims to be 10000x10000"),
+    "place": (replace_cell(20, {"bytes": TIFF, "path": None}), "of row 20 is not an intact image ('float' object"),
     "null": (replace_cell(20, None), "of row 20: it holds NoneType, neither an image nor the path of one"),
     "empty struct": (replace_cell(26, {"bytes": None, "path": None}), "of row 26: it holds NoneType"),
     "missing file": (replace_cell(20, {"bytes": None, "path": "a.png"}), "the file 'a.png' does not exist in the data"),
@@ -209,7 +228,7 @@ DAMAGES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_image_excludes_its_episode(images: Path, damage: str) -> None:
+def test_a_damaged_image_excludes_its_episode(images: Path, damage: str, capfd: pytest.CaptureFixture[str]) -> None:
     (images.parent / "secret.png").write_bytes(encode(paint_frames([0])[0]))
     change, message = DAMAGES[damage]
     cells = pq.read_table(images / DATA)[key("wrist")].to_pylist()
@@ -217,6 +236,7 @@ def test_a_damaged_image_excludes_its_episode(images: Path, damage: str) -> None
     store(images, "wrist", cells)
     source = open_dataset(images)
     (issue,) = source.issues
+    assert capfd.readouterr().err == "", "the process that reads the images says nothing of its own"
     assert issue.file == images / DATA and issue.episodes == ("trial_1",) and message in issue.message
     assert [read_numbers(episode.views["wrist"]) for episode in source] == [NUMBERS[0], NUMBERS[2]]
 

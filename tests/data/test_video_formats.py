@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -320,3 +321,14 @@ def test_a_decoder_of_videos_has_limited_memory(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"large\.mp4: it cannot be decoded"):
             resource.prlimit(decoder._process.pid, resource.RLIMIT_AS, (1 << 28, 1 << 28))
             decoder.probe(tmp_path / "large.mp4")
+
+
+def test_a_frame_without_a_time_is_damage(
+    decoder: VideoDecoder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "a.mkv", *CONTAINERS["a.mkv"])
+    stated, none = (b"\x81" + struct.pack(">h", time_ms) for time_ms in (100, -(2**15)))  # of a block of track 1
+    path.write_bytes(path.read_bytes().replace(stated, none))
+    with pytest.raises(DataError, match=r"a\.mkv: it is damaged: one of its frames has no time"):
+        decoder.read(path, [0.0, 0.1, 0.2], FPS)
+    assert capfd.readouterr().err == ""

@@ -6,9 +6,11 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -215,6 +217,48 @@ def test_a_response_in_drops_is_given_up() -> None:
     with serve_body(b" " * 10_000, drip_s=0.1) as url:
         with pytest.raises(ServiceUnavailableError, match=r"it took longer than 0\.5 s"):
             RewardClient(url, retry_timeout_s=0.5, request_timeout_s=0.5).get_metadata()
+        assert ask(url, timeout_s=0.5) == "timeout"
+
+
+@contextmanager
+def serve_drops(first: bytes, drop: bytes) -> Iterator[str]:
+    """Answer every request with some bytes, and then with drops that never end."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # the client has seen enough
+                self.request.sendall(first)
+                while not stopped.wait(0.05):
+                    self.request.sendall(drop)
+
+    stopped = Event()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        stopped.set()
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("first", "drop"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Name: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    ],
+    ids=["interim responses", "headers", "body"],
+)
+def test_a_server_that_never_ends_its_response_is_given_up(first: bytes, drop: bytes) -> None:
+    """Every drop started the timeout anew: the client waited for ever. Threads that share it have own deadlines."""
+    with serve_drops(first, drop) as url:
+        client = RewardClient(url, retry_timeout_s=0.5, request_timeout_s=0.5)
+        with ThreadPoolExecutor(4) as pool:
+            start_s = time.monotonic()
+            answers = [pool.submit(client.get_metadata) for _ in range(4)]
+            for answer in answers:
+                with pytest.raises(ServiceUnavailableError, match=r"it took longer than 0\.5 s"):
+                    answer.result(timeout=30)
+        assert time.monotonic() - start_s < 20
         assert ask(url, timeout_s=0.5) == "timeout"
 
 

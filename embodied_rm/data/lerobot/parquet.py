@@ -17,6 +17,7 @@ from embodied_rm.errors import DataError
 ROWS_PER_BATCH = 1024
 MAX_TABLE_BYTES = 1 << 30  # of the columns that are read of one file: a file of 1 MB can state 100 million rows
 MAX_RECORD_BYTES = 1 << 27  # of columns that become objects of Python, which take about ten times the memory
+RECORD_CELL_BYTES = 4  # of the same limit, for each cell: a tenth of an entry of a dictionary
 PARQUET_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last one: names of columns
 
 
@@ -27,9 +28,14 @@ class ParquetMeter(SubprocessWorker):
     description = "parquet reader"
 
     def measure(
-        self, path: Path, columns: list[str] | None, max_bytes: int, rows: Collection[int] | None = None
+        self,
+        path: Path,
+        columns: list[str] | None,
+        max_bytes: int,
+        rows: Collection[int] | None = None,
+        cell_bytes: int = 0,
     ) -> list[str]:
-        """Return the full names of texts in columns, None: all.
+        """Return the full names of texts in columns, None: all. Each cell counts as `cell_bytes` more than it needs.
 
         Raises:
             DataError: The rows, None: all, cannot be read, or need more memory than `max_bytes`.
@@ -38,6 +44,7 @@ class ParquetMeter(SubprocessWorker):
             "columns": columns,
             "rows": None if rows is None else sorted(rows),
             "max_bytes": max_bytes,
+            "cell_bytes": cell_bytes,
         }
         _, found = self.request(path, "measure", **fields)
         if found["num_bytes"] > max_bytes:
@@ -48,14 +55,16 @@ class ParquetMeter(SubprocessWorker):
 METER = ParquetMeter()
 
 
-def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int | None = None) -> pa.Table:
-    """Read columns, None: all, of a parquet file.
+def read_parquet(
+    path: Path, columns: list[str] | None = None, *, max_bytes: int | None = None, cell_bytes: int = 0
+) -> pa.Table:
+    """Read columns, None: all, of a parquet file. Each cell counts as `cell_bytes` more than it needs.
 
     Raises:
         DataError: They cannot be read, or need more memory than `max_bytes` (None: `MAX_TABLE_BYTES`).
     """
     read_footer(path)
-    METER.measure(path, columns, MAX_TABLE_BYTES if max_bytes is None else max_bytes)
+    METER.measure(path, columns, MAX_TABLE_BYTES if max_bytes is None else max_bytes, cell_bytes=cell_bytes)
     try:
         return pq.read_table(path, columns=columns, partitioning=None)
     except PARQUET_ERRORS as error:
@@ -64,7 +73,7 @@ def read_parquet(path: Path, columns: list[str] | None = None, *, max_bytes: int
 
 def read_records(path: Path, columns: list[str] | None = None) -> list[tuple[dict[str, Any], str | None]]:
     """Read the rows of a short parquet file, see `to_records`; `DataError` as `read_parquet`."""
-    return to_records(read_parquet(path, columns, max_bytes=MAX_RECORD_BYTES))
+    return to_records(read_parquet(path, columns, max_bytes=MAX_RECORD_BYTES, cell_bytes=RECORD_CELL_BYTES))
 
 
 def to_records(table: pa.Table) -> list[tuple[dict[str, Any], str | None]]:

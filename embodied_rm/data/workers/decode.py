@@ -16,6 +16,7 @@ import av.container
 import av.error
 import framing
 import numpy as np
+from av.sidedata.sidedata import SideDataContainer
 from av.video.reformatter import VideoReformatter
 
 CODECS = frozenset(
@@ -30,6 +31,8 @@ MAX_OPEN_FILES = 8
 MAX_MEMORY_BYTES = 1 << 33  # of all open files together: a decoder of 8K needs about 1 GB
 MAX_ASPECT_DEVIATION = 0.02  # log of the ratio between the aspect ratios of two frames that counts as equal
 SEEK_GAP_S = 4.0  # gap from which seeking is faster than decoding the frames in between
+SIDE_DATA_OF: Any = SideDataContainer
+"""Not `frame.side_data`, which the frame keeps although it refers to the frame: such a cycle holds its pixels."""
 
 
 class Orientation(NamedTuple):
@@ -45,7 +48,7 @@ def read_orientation(frame: av.VideoFrame) -> Orientation:
 
     A pixel (x, y) is shown at (a x + c y, b x + d y), up to a shift.
     """
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    matrix = SIDE_DATA_OF(frame).get("DISPLAYMATRIX")
     if matrix is None:
         return Orientation(False, False, False)
     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
@@ -135,6 +138,13 @@ class OpenVideo:
             raise framing.InvalidFileError("two of its frames have the same time")
         return times
 
+    def _decode_next(self) -> av.VideoFrame | None:
+        """Return the next frame, None: after the last one; `InvalidFileError` for a frame without a time."""
+        frame = next(self._frames, None)
+        if frame is not None and frame.time is None:
+            raise framing.InvalidFileError("it is damaged: one of its frames has no time")
+        return frame
+
     def seek(self, time: float) -> av.VideoFrame:
         """Decode a frame at or before a time (s), or the first frame of the file."""
         tick_s = float(self.time_base)
@@ -143,7 +153,7 @@ class OpenVideo:
             target = max(0.0, time - offset_s)
             self.container.seek(round(target / tick_s), stream=self.stream, backward=True)
             self._frames = self.container.decode(self.stream)
-            frame, self._next = next(self._frames, None), next(self._frames, None)
+            frame, self._next = self._decode_next(), self._decode_next()
             if frame is not None and (frame.time <= time + tick_s or target == 0.0):
                 return frame
         raise framing.InvalidFileError(f"no frame can be decoded at {time:.3f} s")
@@ -154,7 +164,7 @@ class OpenVideo:
         if nearest is None or not self._current_time <= time <= self._current_time + SEEK_GAP_S:
             nearest = self.seek(time)
         while self._next is not None and abs(self._next.time - time) < abs(nearest.time - time):
-            nearest, self._next = self._next, next(self._frames, None)
+            nearest, self._next = self._next, self._decode_next()
         self._current, self._current_time = nearest, time
         if abs(nearest.time - time) > tolerance:
             raise framing.InvalidFileError(f"it has no frame at {time:.3f} s")

@@ -11,10 +11,12 @@ header, `struct ">cQ"` (type, length), and a payload.
 from __future__ import annotations
 
 import json
+import logging
 import resource
 import signal
 import struct
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,6 +110,8 @@ def serve(
 ) -> None:
     """Handle requests until standard input closes; a damaged file may raise `InvalidFileError` or an expected error."""
     handled_errors: tuple[type[Exception], ...] = (MemoryError, ValueError, OverflowError, *expected_errors)
+    warnings.simplefilter("ignore")  # what libraries say about a damaged file: its reply says it
+    logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes our input
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin.buffer:

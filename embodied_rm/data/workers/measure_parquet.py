@@ -1,10 +1,11 @@
 """Measure columns of parquet files in limited memory. Run by path; imports only pyarrow, PyAV and numpy.
 
-{"op": "measure", "path", "columns", "rows", "max_bytes"} -> D {"num_bytes", "texts"}
+{"op": "measure", "path", "columns", "rows", "max_bytes", "cell_bytes"} -> D {"num_bytes", "texts"}
 
 A file of 400 bytes can decode to terabytes, and its footer and pages can state less. So the columns, null: all, are
 decoded here first, some rows at a time. `num_bytes` is the memory that these rows, null: all, need, or the first sum
-above the limit. `texts` are the full names of texts, of which a file may store one for all rows.
+above the limit; each cell takes `cell_bytes` more, and each row as much as `ROW_CELLS` cells. `texts` are the full
+names of texts, of which a file may store one for all rows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import pyarrow.parquet as pq
 ROWS_PER_BATCH = 1024
 MAX_MEMORY_BYTES = 1 << 30  # as much as a table may need; pages are decoded one by one
 BYTES_PER_LENGTH = 8  # of a list
+BYTES_PER_NULL = 8  # of a column that holds nothing else, which Arrow keeps as a count
+MIN_BYTES_PER_VALUE = 1  # Arrow keeps booleans as bits, and nothing else does
+ROW_CELLS = 6  # cells whose memory an empty row takes as an object of Python
 TEXT_TYPE = "BYTE_ARRAY"  # physical type of texts
 
 
@@ -58,6 +62,7 @@ def decoded_bytes(texts: list[str], request: dict[str, Any]) -> int:
         batches = iterate_batches(file, request["columns"])
         for batch in batches if request["rows"] is None else select_rows(batches, request["rows"]):
             num_bytes += sum(map(array_bytes, batch.columns))
+            num_bytes += len(batch) * (batch.num_columns + ROW_CELLS) * request["cell_bytes"]
             if num_bytes > request["max_bytes"]:
                 break
     return num_bytes
@@ -88,7 +93,9 @@ def array_bytes(array: pa.Array) -> int:
         return sum(map(array_bytes, array.flatten()))
     if pa.types.is_nested(array.type):
         return array_bytes(array.flatten()) + len(array) * BYTES_PER_LENGTH
-    return int(array.nbytes)
+    if pa.types.is_null(array.type):
+        return len(array) * BYTES_PER_NULL
+    return max(int(array.nbytes), len(array) * MIN_BYTES_PER_VALUE)
 
 
 if __name__ == "__main__":

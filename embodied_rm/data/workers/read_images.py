@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import io
 import os
+import struct
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +35,12 @@ MAX_MEMORY_BYTES = 1 << 31  # of a page and the images in it; the header of a pa
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # others of Pillow start programs, or are no images of cameras
 COLOR_MODES = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"))
 REFORMATTER = VideoReformatter()
+PILLOW_ERRORS = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError),
+    *(ValueError, struct.error, zlib.error),
+)
+"""What Pillow raises for damaged images."""
+Image.MAX_IMAGE_PIXELS = None  # `decode_image` has a lower limit; that of Pillow is a warning, or another error
 
 
 class ImageColumn:
@@ -57,7 +66,10 @@ class ImageColumn:
             self._batch = ()
         while row >= self._first_row + len(self._batch):
             self._first_row += len(self._batch)
-            self._batch = next(self._batches).column(0)
+            batch = next(self._batches, None)
+            if batch is None:
+                raise framing.InvalidFileError("the file holds fewer rows than it states")
+            self._batch = batch.column(0)
         return self._batch[row - self._first_row].as_py()
 
 
@@ -90,7 +102,9 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
         rows, root = request["rows"], Path(request["root"])
         images = (decode_row(column, row, root) for row in rows)
         if request["op"] == "is_depth":
-            framing.send_result(out, is_depth(read_encoded(column.cell(rows[0]), root)))
+            with name_row(column, rows[0]):
+                is_depth = is_depth_map(read_encoded(column.cell(rows[0]), root))
+            framing.send_result(out, is_depth)
         elif request["op"] == "size":
             sizes = {pixels.shape[:2] for pixels in images}
             if len(sizes) > 1:
@@ -123,14 +137,21 @@ def describe_sizes(sizes: set[tuple[int, ...]]) -> str:
 
 
 def decode_row(column: ImageColumn, row: int, root: Path) -> np.ndarray:
-    """Decode the image of a row; its message names the row."""
-    try:
+    """Decode the image of a row."""
+    with name_row(column, row):
         return decode_image(read_encoded(column.cell(row), root))
+
+
+@contextmanager
+def name_row(column: ImageColumn, row: int) -> Iterator[None]:
+    """Raise `InvalidFileError` that names the row of an image that cannot be read."""
+    try:
+        yield
     except framing.InvalidFileError as error:
         raise framing.InvalidFileError(f"{column.name} of row {row}: {error}") from None
     except UnidentifiedImageError:
         raise framing.InvalidFileError(f"{column.name} of row {row} is no image ({', '.join(FORMATS)})") from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except PILLOW_ERRORS as error:
         raise framing.InvalidFileError(f"{column.name} of row {row} is not an intact image ({error})") from None
 
 
@@ -151,7 +172,7 @@ def read_encoded(cell: Any, root: Path) -> bytes:
     return file.read_bytes()
 
 
-def is_depth(encoded: bytes) -> bool:
+def is_depth_map(encoded: bytes) -> bool:
     """Whether the pixels of an image are no colors."""
     with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
         return image.mode not in COLOR_MODES

@@ -16,6 +16,7 @@ import httpx
 
 from embodied_rm.client.bounded_http import parse_retry_after, send_request
 from embodied_rm.client.client_errors import UnexpectedResponseError
+from embodied_rm.client.deadlines import enforce_time_limits
 from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Query
@@ -89,11 +90,13 @@ class EndpointChat:
     def __init__(self, config: EndpointConfig) -> None:
         """Open the HTTP client; `UserError` if the API key is missing."""
         self.config = config
-        self._client = httpx.Client(
-            base_url=config.url.rstrip("/") + "/",
-            headers=config.headers(),
-            timeout=config.timeout_s,
-            limits=httpx.Limits(max_connections=config.concurrency),
+        self._client = enforce_time_limits(
+            httpx.Client(
+                base_url=config.url.rstrip("/") + "/",
+                headers=config.headers(),
+                timeout=config.timeout_s,
+                limits=httpx.Limits(max_connections=config.concurrency),
+            )
         )
         self._executor = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._parameters = RequestParameters(config.reasoning_tokens)
