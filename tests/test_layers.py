@@ -21,6 +21,7 @@ ARROWS = {
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
     | {"client", "hub_checkpoint", "report"},
     "__main__": {"cli.main", "cli.tracebacks"},
+    "environment": {"errors"},
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
@@ -30,7 +31,7 @@ ARROWS = {
     "run_folder": {"atomic_file", "errors", "run_lock", "text_file"},
     "run_lock": {"errors"},
     "interrupts": set(),
-    "distributed": {"errors", "run_folder"},
+    "distributed": {"environment", "errors", "run_folder"},
     "ray_cluster": {"errors"},
     "logs": {"errors", "run_folder"},
     "build_limit": {"errors"},
