@@ -120,7 +120,7 @@ def test_paths_of_parquet_files_must_be_utf8(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["episodes.parquet"]
 
 
-def test_an_account_without_a_home_is_told_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_without_a_home_needs_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(frozen_encoder.CACHE_DIR_VARIABLE, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and an entry for the user
     with pytest.raises(UserError, match=f"there is no home folder; set HOME, or {frozen_encoder.CACHE_DIR_VARIABLE}"):
