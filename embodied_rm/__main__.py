@@ -1,5 +1,6 @@
 """The program: `embodied-rm` and, for launchers that start a module (torchrun), `python -m embodied_rm`."""
 
+import io
 import signal
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,9 @@ def run() -> int:
     from embodied_rm.cli.tracebacks import escape_tracebacks
 
     escape_tracebacks()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None, if it is closed
+            stream.reconfigure(errors="backslashreplace")  # an encoding such as latin-1 lacks names of folders
     for number, handler in handlers.items():
         signal.signal(number, handler)
     try:

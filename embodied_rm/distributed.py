@@ -20,8 +20,8 @@ from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as serialize_arrays
 from torch import Tensor
 
+from embodied_rm.environment import rank_and_world_size
 from embodied_rm.errors import UserError
-from embodied_rm.run_folder import rank_and_world_size
 
 COLLECTIVE_TIMEOUT = timedelta(days=7)
 """Other ranks may be scoring for a long time; torchrun itself ends a group that lost a process."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -114,8 +113,3 @@ def open_kept_or_temporary(path: Path | str | None) -> Iterator[RunFolder]:
         return
     with tempfile.TemporaryDirectory() as temporary:
         yield RunFolder.open(temporary)
-
-
-def rank_and_world_size() -> tuple[int, int]:
-    """Return rank and world size from the environment that torchrun sets; (0, 1) without torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -21,6 +21,7 @@ ARROWS = {
     | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
     | {"client", "hub_checkpoint", "report"},
     "__main__": {"cli.main", "cli.tracebacks"},
+    "environment": {"errors"},
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
@@ -31,7 +32,7 @@ ARROWS = {
     "run_lock": {"errors", "atomic_file"},
     "stored_fields": {"errors"},
     "interrupts": set(),
-    "distributed": {"errors", "run_folder"},
+    "distributed": {"environment", "errors", "run_folder"},
     "ray_cluster": {"errors"},
     "logs": {"errors", "run_folder"},
     "build_limit": {"errors"},

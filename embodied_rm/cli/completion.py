@@ -1,6 +1,5 @@
 """Tab completion: the command is completed here, its keys and values by Hydra."""
 
-import os
 from collections.abc import Sequence
 from typing import cast
 
@@ -12,6 +11,7 @@ from hydra.plugins.completion_plugin import CompletionPlugin
 
 from embodied_rm.config_files import command_display_name, command_names, join_command_words
 from embodied_rm.config_schema import open_configs
+from embodied_rm.environment import require_variable
 from embodied_rm.errors import UserError, lookup
 
 COMPLETED_FLAGS = ("--help", "--multirun")
@@ -34,7 +34,7 @@ def complete(arguments: Sequence[str]) -> None:
             case "uninstall":
                 plugin.uninstall()
             case _:
-                print("\n".join(complete_words(plugin, os.environ["COMP_LINE"])))
+                print("\n".join(complete_words(plugin, require_variable("COMP_LINE"))))
 
 
 def completion_plugins(loader: ConfigLoader) -> dict[str, CompletionPlugin]:

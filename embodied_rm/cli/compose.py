@@ -36,7 +36,7 @@ def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
     for word in words:
         if "=" not in word or word.startswith("="):
             raise UserError(f"cannot read {word!r}: an override is written key=value")
-        if "${" in word:
+        if "${" in word.replace("\\", ""):  # Hydra reads \{ as {
             raise UserError(f"cannot read {word!r}: interpolation is not accepted in a value")
     return [_parse_override(word, multirun) for word in words]
 

@@ -25,9 +25,10 @@ from embodied_rm.cli.terminal_text import escape_controls
 from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
 from embodied_rm.config_files import command_display_name, command_names, join_command_words, plugin_commands
+from embodied_rm.environment import checked_environment, rank_and_world_size
 from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
 from embodied_rm.interrupts import Terminated, raise_when_terminated
-from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
+from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.run_lock import lock_folder
 from embodied_rm.serve.thread_affinity import bind_threads_to_cores
 
@@ -115,7 +116,8 @@ def dispatch(words: Sequence[str]) -> int:
         case [name, *rest] if "-h" in rest or "--help" in rest:
             pages.show_command(make_console(), name)
         case [name, *rest]:
-            run_command(name, rest)
+            with checked_environment():
+                run_command(name, rest)
     return 0
 
 

@@ -27,6 +27,14 @@ def check_file(path: Path, kind: str) -> None:
             raise DataError(f"{path}: this is a git-lfs pointer, not the {kind} itself; fetch it with `git lfs pull`")
 
 
+def check_utf8(path: Path) -> None:
+    """Raise `DataError` for a path that parquet files may not have."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path}: a name in this path is not UTF-8, which parquet files need: rename it") from None
+
+
 def is_inside(folder: Path, path: Path) -> bool:
     """Whether a path lies in the folder after its links are resolved."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))  # `resolve` fails on circular links

@@ -32,11 +32,11 @@ def episode_panel(
     stored = source.image_size(row)
     is_small = stored[0] <= CLIP_HEIGHT_PX and stored[1] <= MAX_ASPECT * CLIP_HEIGHT_PX
     size = None if is_small else (CLIP_HEIGHT_PX, display_width(stored, CLIP_HEIGHT_PX))
-    shown = subtasks_with_frames(steps, frame_indices)
-    if len(shown) == len(steps):
+    kept = subtasks_with_frames(steps, frame_indices)
+    if len(kept) == len(steps):
         episode = source.episode(row, stride=stride, size=size)
     else:
-        episode = read_one_by_one(source, row, stride, shown, size)
+        episode = read_one_by_one(source, row, stride, kept, size)
     episode = replace(episode, progress=progress_or_none(episode))
     if curve is None:
         return EpisodePanel(episode=episode)

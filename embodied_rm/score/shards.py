@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import write_atomic
+from embodied_rm.data.dataset_files import check_utf8
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
 from embodied_rm.errors import DataError, UserError
@@ -73,6 +74,7 @@ class ShardMetadata:
 
 def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata) -> None:
     """Write a shard and create its folder. `tables` are those of its scored episodes."""
+    check_utf8(path)
     table = pa.concat_tables(tables) if tables else pa.table({})
     buffer = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({METADATA_KEY: metadata.to_json().encode()}), buffer)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import atomic_file
+from embodied_rm.data.dataset_files import check_utf8
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.metrics import prediction_interval
 from embodied_rm.types import IntArray, RewardOutput
@@ -59,6 +60,7 @@ def write_table(path: Path, episodes: Iterable[pa.Table]) -> None:
     """Write the tables of all episodes as one file, atomically. There must be at least one table."""
     groups = split_row_groups(episodes)
     group = next(groups)
+    check_utf8(path)
     with atomic_file(path) as partial_path, pq.ParquetWriter(partial_path, group.schema) as writer:
         writer.write_table(group, ROW_GROUP_SIZE)
         for group in groups:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embodied_rm.data.dataset_files import check_file
+from embodied_rm.data.dataset_files import check_file, check_utf8
 from embodied_rm.data.subprocess_worker import SubprocessWorker
 from embodied_rm.errors import DataError
 
@@ -169,6 +169,7 @@ def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> by
 
 def read_footer(path: Path) -> pq.FileMetaData:
     """Read the footer of a parquet file, which an unfinished file lacks, and check that its schema can be read."""
+    check_utf8(path)
     check_file(path, "parquet")
     try:
         footer = pq.read_metadata(path)

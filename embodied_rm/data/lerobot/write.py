@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from embodied_rm.data.dataset_files import check_utf8
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.chunk_writers import ParquetChunkWriter, VideoChunkWriter
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats, image_stats
@@ -76,6 +77,7 @@ class DatasetWriter:
         video_file_mb: float = fmt.VIDEO_FILE_MB,
     ) -> None:
         self.path = Path(path)
+        check_utf8(self.path)
         self._check_not_exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._partial_folder = self.path.with_name(f".{self.path.name}.partial-{uuid.uuid4().hex[:8]}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.atomic_file import write_atomic
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import resize_frames
 from embodied_rm.models.onnx_export import export_module
 from embodied_rm.models.onnx_net import load_graph
@@ -163,8 +163,12 @@ def output_names() -> tuple[str, ...]:
 
 
 def graph_cache_dir() -> Path:
-    """Folder of exported graphs."""
-    return Path(os.environ.get(CACHE_DIR_VARIABLE) or CACHE_DIR).expanduser() / "embodied_rm" / "encoders"
+    """Return the folder of exported graphs; `UserError` if the account has no home."""
+    folder = os.environ.get(CACHE_DIR_VARIABLE) or CACHE_DIR
+    try:
+        return Path(folder).expanduser() / "embodied_rm" / "encoders"
+    except RuntimeError:
+        raise UserError(f"{folder}: there is no home folder; set HOME, or {CACHE_DIR_VARIABLE} to a folder") from None
 
 
 def read_graph(path: Path) -> bytes | None:
