@@ -9,8 +9,8 @@ import numpy as np
 
 from .wire import Array
 
-COLUMN_DTYPES = dict.fromkeys(("progress", "success", "uncertainty", "ood"), np.dtype("<f4"))
-COLUMN_DTYPES.update(valid=np.dtype("|b1"), subtask=np.dtype("<i8"))
+COLUMN_DTYPES: dict[str, np.dtype[Any]] = {"valid": np.dtype("|b1"), "subtask": np.dtype("<i8")}
+COLUMN_DTYPES.update(dict.fromkeys(("progress", "success", "uncertainty", "ood"), np.dtype("<f4")))
 """Column of a prediction -> its NumPy dtype."""
 ROUNDING = 1e-3
 """How far a progress or a probability may lie outside [0, 1]."""
@@ -49,7 +49,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         is_list_of(image_size, int) and len(image_size) == 2 and all(0 < side <= MAX_SIDE_PX for side in image_size)
     )
     check_value("image_size", image_size, image_size is None or is_size)
-    is_share = type(threshold) in (int, float) and 0 < threshold <= 1
+    is_share = isinstance(threshold, (int, float)) and not isinstance(threshold, bool) and 0 < threshold <= 1
     check_value("success_threshold", threshold, threshold is None or is_share)
     for name in ("predicts_success", "supports_restore"):
         check_value(name, parameters[name], type(parameters[name]) is bool)

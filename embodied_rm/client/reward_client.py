@@ -260,7 +260,7 @@ def error_from_response(response: httpx.Response) -> ServiceError:
     body, status = error_body(response), response.status_code
     message = f"{body.get('error') or response.reason_phrase} ({status})"
     if status == 410:
-        env_ids = body.get("env_ids")
+        env_ids: Any = body.get("env_ids")
         return EpisodeLostError(message, env_ids if is_list_of(env_ids, int) else [])
     if status == 409:
         return OutOfOrderError(message, status)
