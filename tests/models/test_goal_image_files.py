@@ -21,11 +21,7 @@ ROTATED = 6  # value of the tag of EXIF, of a camera that was turned by 90 degre
 ORIENTATION_TAG = 0x112
 
 
-<<<<<<< HEAD
-def test_a_goal_image_is_displayed_as_its_camera_was_held(tmp_path: Path) -> None:
-=======
 def test_a_goal_image_is_upright_as_its_camera_was_held(tmp_path: Path) -> None:
->>>>>>> mend_models
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[:20] = 255
     exif = Image.Exif()

@@ -6,6 +6,7 @@ from typing import Any
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from embodied_rm.models.load_pretrained import checkpoint_errors
 from embodied_rm.models.released.goal_distance import GoalEncoder, read_state_dict
@@ -44,7 +45,9 @@ class LivEncoder(GoalEncoder):
 
     def distance(self, embeddings: Tensor, goal: Tensor) -> Tensor:
         """Return 1 minus the cosine similarity."""
-        return (1 - torch.cosine_similarity(embeddings, goal, dim=-1)).clamp(min=0)  # against rounding errors
+        # Half the squared distance of the unit vectors: 1 - cos loses all digits where both are nearly equal.
+        difference = normalize(embeddings, dim=-1) - normalize(goal, dim=-1)
+        return difference.square().sum(dim=-1) / 2
 
 
 def load_clip(folder: Path) -> Any:
