@@ -197,7 +197,7 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
         for option in query.choices
     }
     listed = [math.exp(value) for _, value in token_logprobs]
-    largest_unlisted = min(*listed, 1.0 - sum(listed) + MAX_ROUNDED_LOGPROB)
+    largest_unlisted = min([*listed, 1.0 - sum(listed) + MAX_ROUNDED_LOGPROB])
     known = sum(probabilities.values())
     if not known or (not all(probabilities.values()) and largest_unlisted > MAX_UNLISTED_SHARE * known):
         return Answer(failure="unlisted")

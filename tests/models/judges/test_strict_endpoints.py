@@ -112,6 +112,7 @@ BREAK, NO = token(("\n\n", -1e-5), ("Yes", -14)), token(("No", -1e-3), ("Yes", -
         ([*THOUGHT, BREAK, NO], math.exp(-7 + 1e-3)),
         ([*THOUGHT[1:], NO], math.exp(-7 + 1e-3)),  # the prompt began the reasoning
         (THOUGHT[:2], None),
+        ([{"token": "Yes", "top_logprobs": []}], None),
         ([token(("The", -1e-4), ("It", -9.4), ("yes", -9.5))], None),  # no may be nearly as probable
         ([token(("Yes", -0.3), ("Sure", -1.5))], None),
         ([token(("yes", -1e-4), ("Sure", -9.5))], 1),
