@@ -50,7 +50,7 @@ def is_flag_per_row(value: Any, num_envs: int) -> bool:
     """Return whether a value is bool [N]."""
     if isinstance(value, (list, tuple)):
         return len(value) == num_envs and all(isinstance(entry, (bool, np.bool_)) for entry in value)
-    return hasattr(value, "shape") and to_numpy(value).dtype == np.bool_ and to_numpy(value).shape == (num_envs,)
+    return tuple(getattr(value, "shape", ())) == (num_envs,) and to_numpy(value).dtype == np.bool_
 
 
 def bind_arguments(reset: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

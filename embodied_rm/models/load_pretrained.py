@@ -61,19 +61,16 @@ def without_peft() -> Iterator[None]:
     """
     from transformers.integrations import peft
     from transformers.models.auto import auto_factory
+    from transformers.utils import is_peft_available  # not that of a module: another thread may have replaced it
 
-    is_available = getattr(peft, PEFT_CHECK)
+    modules = (peft, auto_factory)
     try:
-        for module in (peft, auto_factory):
-            setattr(module, PEFT_CHECK, _no_peft)
+        for module in modules:
+            setattr(module, PEFT_CHECK, lambda: False)
         yield
     finally:
-        for module in (peft, auto_factory):
-            setattr(module, PEFT_CHECK, is_available)
-
-
-def _no_peft() -> bool:
-    return False
+        for module in modules:
+            setattr(module, PEFT_CHECK, is_peft_available)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """`LocalChat`: a generative vision-language model of `transformers` in this process, loaded from a folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,13 @@ class LocalChat(BatchedChat):
     @torch.inference_mode()
     def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
         inputs = self.encode(queries)
-        end = self.processor.tokenizer.decode(inputs["input_ids"][0, -PROMPT_END_TOKENS:])
-        if queries[0].choices and opens_reasoning(end):
-            raise CheckpointError(
-                f"{self.folder}: its chat template begins a reasoning, and its next token is no choice: set "
-                "judge.answer_mode=text"
-            )
+        is_reasoning = opens_reasoning(self.processor.tokenizer.decode(inputs["input_ids"][0, -PROMPT_END_TOKENS:]))
         if queries[0].choices:
+            if is_reasoning:
+                raise CheckpointError(
+                    f"{self.folder}: its chat template begins a reasoning, and its next token is no choice: set "
+                    "judge.answer_mode=text"
+                )
             logprob_rows = self.choice_logprobs(inputs, queries[0].choices).tolist()
             return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in logprob_rows]
         length = inputs["input_ids"].shape[1]
@@ -80,7 +80,7 @@ class LocalChat(BatchedChat):
         )
         generated = self.model.generate(**inputs, **sampling, num_beams=1, max_new_tokens=queries[0].max_tokens)
         texts = self.processor.batch_decode(generated[:, length:], skip_special_tokens=True)
-        reasoning_tag = THINKING_TAG if opens_reasoning(end) else ""  # without it, its part would seem to be an answer
+        reasoning_tag = THINKING_TAG if is_reasoning else ""  # without it, its part would seem to be an answer
         return [Answer(text=reasoning_tag + text) for text in texts]
 
     def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
@@ -158,19 +158,22 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
     """Load the processor and model of a folder; `CheckpointError` if they cannot be loaded."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
-    check_no_adapter(folder)
+    stored = weight_names(folder.glob("*.safetensors"))
+    check_no_adapter(folder, stored)
     problem = "cannot be loaded as a vision-language model"
     options: dict[str, Any] = {"dtype": WEIGHT_DTYPES[dtype], "attn_implementation": attn_implementation}
     processor = load_processor(folder, problem)
     model, missing = load_pretrained(transformers.AutoModelForImageTextToText, folder, problem, **options)
-    check_missing(str(folder), missing, len(model.state_dict()), weight_names(folder.glob("*.safetensors")))
+    check_missing(str(folder), missing, len(model.state_dict()), stored)
     return processor, model
 
 
-def check_no_adapter(folder: Path) -> None:
-    """Raise `CheckpointError` for a LoRA adapter in the folder of a whole model, whose weights it changes."""
-    names = weight_names(folder.glob("*.safetensors"))
-    if (folder / ADAPTER_FILE).exists() or any(LORA_MARK in name for name in names):
+def check_no_adapter(folder: Path, stored: Iterable[str]) -> None:
+    """Raise `CheckpointError` for a LoRA adapter in the folder of a whole model, whose weights it changes.
+
+    `stored`: names of the weights in the folder.
+    """
+    if (folder / ADAPTER_FILE).exists() or any(LORA_MARK in name for name in stored):
         raise CheckpointError(
             f"{folder}: a LoRA adapter beside the weights of the whole model: merge it into them, with "
             "merge_and_unload() of PEFT, and save the model"

@@ -86,13 +86,12 @@ def first_word(text: str, choices: Sequence[str]) -> str | None:
         return None
     # A letter is also the name of what the answer explains: "B: in A, the cube lies on the table".
     others = (*words[1:2], words[-1]) if len(selected) == 1 else words[1:]
-    found = [(match_choice(word.group(), choices), word.end()) for word in others]
-    return None if any(c not in (selected, None) and is_answer(c, text, end) for c, end in found) else selected
+    found = [(choice, word.end()) for word in others if (choice := match_choice(word.group(), choices)) is not None]
+    return None if any(choice != selected and is_answer(choice, text, end) for choice, end in found) else selected
 
 
-def is_answer(choice: str | None, text: str, end: int) -> bool:
+def is_answer(choice: str, text: str, end: int) -> bool:
     """Return whether a choice that ends at `end` in a text is an answer, and not an article of what follows."""
-    assert choice is not None
     if len(choice) == 1:
         return LETTER_END_PATTERN.match(text, end) is not None
     return fold_choice(choice) != "no" or NO_END_PATTERN.match(text, end) is not None
