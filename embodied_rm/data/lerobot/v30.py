@@ -44,12 +44,13 @@ def read_rows(
     invalid: set[int] = set()
     for path in paths:
         try:
-            records = _read_records(path, video_keys)
+            schema = read_footer(path).schema.to_arrow_schema()
+            records = _read_records(path, schema, video_keys)
         except DataError as error:
             issues.append(DataIssue.from_error(error, (), path))
             continue
         all_records += [record for record, _ in records]
-        columns.update(iterate_names(read_footer(path).schema.to_arrow_schema()))
+        columns.update(iterate_names(schema))
         for record, issue in records:
             index = len(rows) + len(invalid) if record["episode_index"] is None else record["episode_index"]
             try:
@@ -79,8 +80,9 @@ def count_tasks(root: Path) -> int:
     return read_footer(root / fmt.TASKS_PATH).num_rows
 
 
-def _read_records(path: Path, video_keys: Mapping[str, str]) -> list[tuple[dict[str, Any], str | None]]:
-    schema = read_footer(path).schema.to_arrow_schema()
+def _read_records(
+    path: Path, schema: pa.Schema, video_keys: Mapping[str, str]
+) -> list[tuple[dict[str, Any], str | None]]:
     required = _required_columns(video_keys)
     for name, type_name in required.items():
         if (count := schema.names.count(name)) != 1:
