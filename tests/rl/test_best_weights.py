@@ -70,16 +70,26 @@ def test_weights_of_the_best_iteration_come_back_after_an_interruption(tmp_path:
         assert all((value == 4).all() for value in restored.state_dict().values())
 
 
+class WrongImagesEnv(PointReachEnv):
+    """Images show more progress farther from the origin, so that training on them loses the policy."""
+
+    def render_views(self, rows):
+        frames = super().render_views(rows)
+        frames[:, 0, 0, 0, 0] = 255 - frames[:, 0, 0, 0, 0]
+        return frames
+
+
 @pytest.fixture(scope="module")
 def lost(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, RefineResult]:
-    """Refine with a learning rate that loses the policy, with and without its best weights."""
-    ppo = replace(CONFIG.ppo, actor_learning_rate=0.3, target_kl=1e9, epochs=16)
-    config: RefineConfig = replace(CONFIG, ppo=ppo, bc_kl_coef=0.0, iterations=10, eval_episodes=0)
+    """Refine on images that lose the policy, with and without its best weights."""
+    ppo = replace(CONFIG.ppo, actor_learning_rate=3e-3, target_kl=1e9)
+    reward = replace(CONFIG.reward, rule="raw", success_reward=0.0)
+    config: RefineConfig = replace(CONFIG, ppo=ppo, reward=reward, bc_kl_coef=0.0, iterations=12, eval_episodes=0)
     results = {}
     for restores in (False, True):
         run = RunFolder(tmp_path_factory.mktemp("lost"))
         settings = replace(config, restore_best_weights=restores)
-        envs = PointReachEnv(32)
+        envs = WrongImagesEnv(64)
         results[restores] = refine(envs, weak_policy(), ImageModel(), settings, run, NullReporter(), evaluate)
     return results
 
