@@ -26,6 +26,7 @@ REQUIRED_BY = "ray.min_replicas"
 APP_NAME = "embodied_rm"  # name of the application and of its only deployment
 REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 HEALTH_CHECK_PERIOD_S = 2.0  # seconds between two health checks
+UPSCALE_DELAY_S = 5.0  # seconds of load before a replica is added; rollouts begin all at once, so Ray's 30 are long
 
 
 class RewardReplica:
@@ -95,6 +96,7 @@ def build_application(serve: Any, load_model: ModelLoader, config: ServeConfig, 
         "min_replicas": ray_config.min_replicas,
         "max_replicas": ray_config.resolved_max_replicas,
         "target_ongoing_requests": ray_config.target_ongoing_requests,
+        "upscale_delay_s": UPSCALE_DELAY_S,
     }
     deployment = serve.deployment(
         serve.ingress()(RewardReplica),

@@ -20,9 +20,10 @@ from embodied_rm.training import TrainConfig, make_net
 
 @pytest.mark.timeout(700)
 def test_scaling_and_a_killed_replica_keep_all_results_right() -> None:
-    """A short run of `python benchmarks/serve_ray.py`."""
+    """A short run of `python benchmarks/serve_ray.py`, as a background command of a script, which ignores Ctrl-C."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
     command = [
+        *("env", "--ignore-signal=INT"),
         *SERVE_COMMAND,
         f"port={free_port()}",
         "ray.min_replicas=1",

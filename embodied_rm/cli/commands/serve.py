@@ -12,6 +12,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_model_or_judge
+from embodied_rm.interrupts import raise_when_terminated
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.judges.endpoint import read_api_key
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
@@ -75,7 +76,7 @@ def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporte
             reporter.log(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
             return
         reporter.log(f"serving at {url}; Ctrl-C ends")
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+        raise_when_terminated()  # Ray set a handler of its own
         with suppress(KeyboardInterrupt):
             while True:
                 signal.pause()
