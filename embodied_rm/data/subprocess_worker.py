@@ -1,9 +1,11 @@
 """Client of a child process that reads files: user videos are never demuxed or decoded in this process.
 
 A damaged file can crash the process that reads it (PyAV issue 2344). Here it costs one child process and raises a
-`DataError` that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s).
+`DataError` that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s), and
+serves another dataset afterwards.
 """
 
+import atexit
 import contextlib
 import json
 import math
@@ -29,11 +31,14 @@ CHUNK_HEADER = struct.Struct(">cQ")
 MAX_TEXT_BYTES = 1 << 28  # maximum length of a JSON reply
 MAX_MEMORY_SHARE = 0.75  # share of the free memory that an array may need; its callers copy parts of it
 ALLOWED_DTYPES = ("uint8", "float32")
+MAX_IDLE_PROCESSES = 2  # of one script
 
 WorkerReply = tuple[npt.NDArray[Any] | None, Any]  # array, if one was requested, and the JSON value of the reply
 
 
 _WORKERS: weakref.WeakSet["SubprocessWorker"] = weakref.WeakSet()
+_IDLE: dict[Path, list[subprocess.Popen[bytes]]] = {}  # script -> children that wait for another dataset
+_IDLE_LOCK = threading.Lock()
 
 
 class SubprocessWorker:
@@ -62,10 +67,23 @@ class SubprocessWorker:
         self.close()
 
     def close(self) -> None:
-        """End the child. The next request starts a new one."""
-        if self._finalizer is not None:
-            self._finalizer()
+        """Leave the child to another worker, or end it in the middle of a request. The next request takes another."""
+        if not self._lock.acquire(blocking=False):
+            self._end_process()
+            return
+        try:
+            if self._finalizer is not None:
+                self._finalizer()
+            self._process = self._finalizer = None
+        finally:
+            self._lock.release()
+
+    def _end_process(self) -> None:
+        """End the child, whose pipe may hold the rest of a reply."""
+        process, finalizer = self._process, self._finalizer
         self._process = self._finalizer = None
+        if process is not None and finalizer is not None and finalizer.detach() is not None:
+            _kill_process(process)
 
     def request(self, path: Path, op: str, *, expect_array: bool = False, **fields: Any) -> WorkerReply:
         """Send an operation on a file and its further fields, and read the reply, with an array if `expect_array`.
@@ -82,39 +100,81 @@ class SubprocessWorker:
                         return _send_request(process, message, expect_array)
                     except (EOFError, BrokenPipeError, TimeoutError) as failure:
                         reason = _describe_exit(process, failure)
-                        self.close()
+                        self._end_process()
                         if last_attempt or isinstance(failure, TimeoutError):
                             raise DataError(f"{path}: the {self.description} {reason} on this file") from None
                 raise AssertionError
             except _RejectedFileError as rejection:
                 raise DataError(f"{path}: {rejection}") from None
             except _ReplyTooLargeError as too_large:
-                self.close()  # the rest of the reply is still in the pipe
+                self._end_process()  # the rest of the reply is still in the pipe
                 raise DataError(f"{path}: {too_large}") from None
             except BaseException:
-                self.close()  # interrupted in the middle of a reply: the rest of it is still in the pipe
+                self._end_process()  # interrupted in the middle of a reply: the rest of it is still in the pipe
                 raise
 
     def _ensure_process(self) -> subprocess.Popen[bytes]:
-        """Return the child of this process; start it if there is none."""
+        """Return the child of this process; take one that waits, or start it."""
         if self._process is not None and self._owner_pid == os.getpid():
             return self._process
         if self._finalizer is not None:
             self._finalizer.detach()  # after a fork the child belongs to the other process
-        command = [sys.executable, str(self.script)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE_BYTES)
+        process = _take_idle(self.script) or _start_process(self.script)
         self._process, self._owner_pid = process, os.getpid()
-        self._finalizer = weakref.finalize(self, _kill_process, process)
+        self._finalizer = weakref.finalize(self, _keep_idle, self.script, process, self._owner_pid)
         return process
 
 
-def _unlock_all() -> None:
-    """Replace the locks that threads of the parent held at a fork: the child process does not have these threads."""
+def _start_process(script: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(script)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE_BYTES)
+
+
+def _take_idle(script: Path) -> subprocess.Popen[bytes] | None:
+    """Return a child that waits, None: there is none."""
+    with _IDLE_LOCK:
+        processes = _IDLE.get(script, [])
+        while processes:
+            process = processes.pop()
+            if process.poll() is None:
+                return process
+            _kill_process(process)
+    return None
+
+
+def _keep_idle(script: Path, process: subprocess.Popen[bytes], owner_pid: int) -> None:
+    """Let a child close its files and wait for the next dataset; end it if enough children wait."""
+    if os.getpid() != owner_pid:
+        return
+    assert process.stdin is not None
+    with _IDLE_LOCK:
+        processes = _IDLE.setdefault(script, [])
+        if len(processes) < MAX_IDLE_PROCESSES:
+            with contextlib.suppress(OSError):  # it has ended
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+                processes.append(process)
+                return
+    _kill_process(process)
+
+
+def _reset_after_fork() -> None:
+    """Drop what belongs to the parent: children, and locks that its threads held at the fork."""
+    global _IDLE_LOCK
+    _IDLE_LOCK = threading.Lock()
+    _IDLE.clear()
     for worker in list(_WORKERS):
         worker._lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_unlock_all)
+@atexit.register
+def _end_idle() -> None:
+    for process in [process for processes in _IDLE.values() for process in processes]:
+        _kill_process(process)
+    _IDLE.clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _RejectedFileError(Exception):

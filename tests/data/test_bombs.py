@@ -107,8 +107,9 @@ def write_gif(path: Path, num_frames: int, width: int, height: int) -> None:
     path.write_bytes(header + (control + pixel) * num_frames + b"\x3b")
 
 
-def test_decoded_frames_are_not_kept(tmp_path: Path) -> None:
+def test_decoded_frames_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cycle of references held each frame until the garbage collector ran: 2.5 GB of a video in 4K."""
+    monkeypatch.setattr("embodied_rm.data.subprocess_worker._IDLE", {})  # a new process
     write_gif(tmp_path / "front.gif", num_frames=200, width=1024, height=1024)  # of 4 MiB each
     with VideoDecoder() as decoder:
         info = decoder.probe(tmp_path / "front.gif")

@@ -209,6 +209,7 @@ def test_an_image_that_is_stored_once_for_many_rows_is_decoded_once_per_row(tmp_
         assert 0 < limit < 4 << 30, "a page of gigabytes is an error"
         resource.prlimit(reader._process.pid, resource.RLIMIT_AS, (2 << 30, 2 << 30))
         assert reader.read(tmp_path, path, "image", np.array([1, 63]), None).shape == (2, 48, 64, 3)
+        reader._process.kill()  # the next test needs one without this limit
 
 
 def test_pixels_of_large_images_are_thinned_out() -> None:

@@ -20,6 +20,7 @@ from painted_frames import H, W, paint_frames, psnr, read_numbers, replace_by_lf
 from read_video import read_frames
 
 from embodied_rm.data.source import stride_indices
+from embodied_rm.data.subprocess_worker import MAX_IDLE_PROCESSES
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import DataError
@@ -351,11 +352,30 @@ def test_rewritten_file_is_reread(tmp_path, decoder):
         assert read_numbers(decoder.read(path, [1.0], FPS)) == [first + 10]
 
 
-def test_closing_ends_the_child(video):
-    with VideoDecoder() as decoder:
+def test_closing_leaves_the_child_without_its_files_to_the_next_dataset(video, tmp_path, monkeypatch):
+    monkeypatch.setattr("embodied_rm.data.subprocess_worker._IDLE", {})
+    write_video(tmp_path / "next.mp4", paint_frames(range(2)), FPS)
+    decoders = [VideoDecoder() for _ in range(MAX_IDLE_PROCESSES + 1)]
+    for decoder in decoders:
         decoder.probe(video)
-        process = decoder._process
+    processes = [decoder._process for decoder in decoders]
+    for decoder in decoders:
+        decoder.close()
+    assert processes.pop().poll() is not None, "two others wait"
+    with VideoDecoder() as decoder:
+        decoder.probe(tmp_path / "next.mp4")
+        assert decoder._process in processes
+        descriptors = Path(f"/proc/{decoder._process.pid}/fd")
+        assert str(video) not in [str(descriptor.readlink()) for descriptor in descriptors.iterdir()]
+
+
+def test_a_child_in_the_middle_of_a_request_ends(video, decoder):
+    decoder.probe(video)
+    process = decoder._process
+    with decoder._lock:
+        decoder.close()
     assert process.poll() is not None
+    assert read_numbers(decoder.read(video, [3 / FPS], FPS)) == [3]
 
 
 def test_the_child_imports_nothing_heavy():

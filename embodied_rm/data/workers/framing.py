@@ -6,6 +6,8 @@ header, `struct ">cQ"` (type, length), and a payload.
     H {"shape", "dtype"}, F bytes ..., D {...}     an array, in any number of parts, and a JSON value
     D {...}                                        a JSON value
     E text                                         an error, as a clause that follows the file name
+
+An empty line has no reply: the worker closes its files, since the next requests are about another dataset.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class FileCache:
 
     def __init__(self, open_file: Callable[..., Any], max_open: int) -> None:
         self._open_file, self._max_open = open_file, max_open
+        FILE_CACHES.append(self)
         self._open: OrderedDict[str, tuple[tuple[int, ...], Any]] = OrderedDict()
 
     def get(self, path: str, *options: Any) -> Any:
@@ -65,6 +68,9 @@ class FileCache:
         """Close a file if it is open."""
         if path in self._open:
             self._open.pop(path)[1].close()
+
+
+FILE_CACHES: list[FileCache] = []  # of this process
 
 
 def resize_rgb(reformatter: VideoReformatter, frame: VideoFrame, size: Sequence[int]) -> np.ndarray:
@@ -115,6 +121,10 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes our input
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin.buffer:
+            if line == b"\n":
+                for cache in FILE_CACHES:
+                    cache.clear()
+                continue
             try:
                 handle_request(json.loads(line), out)
             except InvalidFileError as error:
