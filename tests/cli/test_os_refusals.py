@@ -21,7 +21,7 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run_lock import LOCK_FILE, lock_folder
 
 RECORD = ("collect", "tasks=[lift_cube]", "num_successes=3", "num_failures=0", "env.num_envs=3", "env.image_size=32")
-TRAIN = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "steps=60", "checkpoint_seconds=1e9")
+TRAIN = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "steps=40", "checkpoint_seconds=1e9")
 
 
 @pytest.fixture(scope="module")
