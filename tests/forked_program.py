@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import torch
@@ -28,8 +29,12 @@ class ForkedProgram:
         """Start it with the words of a command line. `folder` gets the files of its output."""
         folder.mkdir(parents=True, exist_ok=True)
         self._paths = (folder / "stdout.txt", folder / "stderr.txt")
+        for path in self._paths:
+            path.touch()
         self.process = CONTEXT.Process(target=run_forked, args=(list(words), self._paths, max_file_bytes))
         self.process.start()
+        # When a test fails while the program runs, the end of the tests would wait for it.
+        Finalize(None, self.process.kill, exitpriority=0)
 
     @property
     def pid(self) -> int:
