@@ -103,10 +103,9 @@ def test_the_success_source_is_reported_per_rule(tmp_path):
 
 
 def test_every_task_has_a_preset_that_the_command_line_can_override():
+    tasks = f"tasks=[{','.join(task_names())}]"
+    config = compose_typed("compare", [tasks, "task_presets.default.num_demonstrations=7"], CompareConfig)
     for task in task_names():
-        config = compose_typed(
-            "compare", [f"tasks=[{task}]", "task_presets.default.num_demonstrations=7"], CompareConfig
-        )
         sizes = make_recipe(config, 0, task, "shaped")
         assert sizes.clone.num_demonstrations == (
             7 if task not in config.task_presets else config.task_presets[task].num_demonstrations
