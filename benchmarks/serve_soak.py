@@ -138,10 +138,12 @@ async def run_soak(service: RunningService, seconds: float) -> SoakLog:
     """Run all environments and bad requests concurrently."""
     rng = np.random.default_rng(0)
     videos = rng.integers(0, 256, (NUM_VIDEOS, NUM_FRAMES, len(VIEW_NAMES), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
-    connection = WireConnection(*service.address)
-    first_scores = [await score_video(connection, 1000, i, video, SoakLog(), 0.0) for i, video in enumerate(videos)]
-    expected, log = np.stack(first_scores), SoakLog()
-    connection.close()
+    connections = [WireConnection(*service.address) for _ in videos]
+    pairs = zip(connections, videos, strict=True)
+    first_scores = [score_video(each, 1000 + i, 0, video, SoakLog(), 0.0) for i, (each, video) in enumerate(pairs)]
+    expected, log = np.stack(await asyncio.gather(*first_scores)), SoakLog()
+    for connection in connections:
+        connection.close()
     run_start = time.perf_counter()
     deadline = run_start + seconds
     env_tasks = [run_env(service, env, videos, expected, log, deadline, run_start) for env in range(NUM_ENVS)]

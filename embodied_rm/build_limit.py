@@ -56,6 +56,11 @@ class BuildLimit(TorchDispatchMode):
         if self._is_exceeded:
             raise CheckpointError(f"{self._source}: describes a larger network than its {self._stored} fill") from None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler at the first operation: every start of a command paid 2 s for that."""
+        return False
+
     @property
     def _is_exceeded(self) -> bool:
         return self._bytes_left < 0 or self._operations_left < 0

@@ -218,7 +218,7 @@ class HubHandler(BaseHTTPRequestHandler):
 def serve_hub() -> Iterator[HubServer]:
     """Serve an empty hub."""
     with HubServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.shutdown()
 

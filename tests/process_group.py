@@ -20,7 +20,7 @@ from embodied_rm.cli.main import main
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["process_group", "embodied_rm.cli.commands.train", "embodied_rm.tabletop.refine_policy"]
+    ["process_group", "forked_program", "embodied_rm.cli.commands.train", "embodied_rm.tabletop.refine_policy"]
 )
 TIMEOUT_S = 280
 

@@ -184,9 +184,12 @@ def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
 def export_module(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
     """Export one module as a serialized graph with dynamic leading dimensions."""
     try:
+        # The runtime, which runs the result, is missed here: an export takes long.
+        import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401  torch's exporter needs it
     except ModuleNotFoundError as error:
-        raise UserError("writing ONNX needs onnx and onnxscript: pip install 'embodied-rm[onnx]'") from error
+        needed = "writing ONNX needs onnx, onnxruntime and onnxscript"
+        raise UserError(f"{needed}: pip install 'embodied-rm[onnx]'") from error
     dynamic = torch.export.Dim.DYNAMIC
     dynamic_shapes = {name: {0: dynamic, 1: dynamic} if name == "anchors" else {0: dynamic} for name in inputs}
     with warnings.catch_warnings():

@@ -326,7 +326,7 @@ def other_origin() -> Iterator[str]:
             return
 
     with HTTPServer(("127.0.0.1", 0), Blank) as other:
-        thread = threading.Thread(target=other.serve_forever)
+        thread = threading.Thread(target=other.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{other.server_port}/"
         other.shutdown()

@@ -1,6 +1,9 @@
 """The smallest recordings, policies and reward models, which several files of tests only read."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsers import browser, page
@@ -8,8 +11,32 @@ from shared_folders import build_once
 from tiny_runs import RECORD, RECORD_SPLIT, REFINE, TINY
 
 from embodied_rm.cli.main import main
+from embodied_rm.command import Command
+from embodied_rm.experiments import imagination_benchmark, inferred_actions
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.rl.cloning.bc import CloneConfig
+from embodied_rm.rl.imagination.dpo import DPOConfig
+from embodied_rm.rl.off_policy import hnpg
+from embodied_rm.rl.offline import inverse_dynamics
 
 __all__ = ["browser", "page"]
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks learn as long as their published results need; here their parts run for some steps each."""
+    run_command = Pipeline.run_command
+
+    def run_briefly(pipeline: Pipeline, name: str, folder: str, command: Command, config: Any) -> dict[str, Any]:
+        sizes = {"clone": {"steps": 20}, "refine": {"final_eval_episodes": 2}}
+        brief = replace(config, **sizes.get(name, {}))
+        return run_command(pipeline, name, folder, command, brief)
+
+    monkeypatch.setattr(Pipeline, "run_command", run_briefly)
+    monkeypatch.setattr(imagination_benchmark, "DPOConfig", partial(DPOConfig, steps=20))
+    monkeypatch.setattr(inferred_actions, "CloneConfig", partial(CloneConfig, steps=20))
+    monkeypatch.setattr(inverse_dynamics, "STEPS", 20)
+    monkeypatch.setattr(hnpg, "FIRST_UPDATES", 20)
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
+import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from typing import NamedTuple
 import corruptions
 import pytest
 import tiny_vlm
+from forked_program import ForkedProgram
 from lerobot_v21 import write_v21_dataset
 
 from embodied_rm.cli.commands.annotate import AnnotateCommand, make_proposer
@@ -29,7 +28,6 @@ from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.types import Subtask
 
-ROOT = Path(__file__).parents[2]
 SUBTASKS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "end": 12}]
 
 
@@ -41,16 +39,11 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def restore_ctrl_c() -> None:
-    """Enable SIGINT, which a shell disables for background processes."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 class PageProcess(NamedTuple):
     """A command that serves a page."""
 
     url: str  # of the page, from its output
-    process: subprocess.Popen[str]
+    program: ForkedProgram
 
     def put(self, path: str, payload: object, **headers: str) -> None:
         """Store a payload as the page does."""
@@ -59,48 +52,47 @@ class PageProcess(NamedTuple):
         urllib.request.urlopen(request)
 
     def interrupt(self) -> str:
-        """Press Ctrl-C, check that the command ends well, and return the rest of its output."""
-        assert self.process.stdout is not None and self.process.stderr is not None
-        self.process.send_signal(signal.SIGINT)
-        output = self.process.stdout.read()
-        assert self.process.wait(20) == 0 and self.process.stderr.read() == ""
-        return output
+        """Press Ctrl-C, check that the command ends well, and return its output."""
+        self.program.send_signal(signal.SIGINT)
+        assert self.program.wait() == 0 and self.program.errors == ""
+        return self.program.output
 
 
-@contextmanager
-def run_page(*arguments: str) -> Iterator[PageProcess]:
-    """Run a command until it has printed the address of its page."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "80"},
-        preexec_fn=restore_ctrl_c,
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        output = ""
-        while (found := re.search(r"open\s+(http://127\.0\.0\.1:\d+/\S+/)\s+in", output)) is None:
-            output += process.stdout.readline()
-            assert process.poll() is None, process.stderr.read()
-        yield PageProcess(found[1], process)
+RunPage = Callable[..., AbstractContextManager[PageProcess]]
 
 
-def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path) -> None:
+@pytest.fixture
+def run_page(tmp_path_factory: pytest.TempPathFactory) -> RunPage:
+    """A function that runs a command until it has printed the address of its page."""
+
+    @contextmanager
+    def run(*arguments: str) -> Iterator[PageProcess]:
+        program = ForkedProgram(arguments, tmp_path_factory.mktemp("printed"))
+        try:
+            while (found := re.search(r"open\s+(http://127\.0\.0\.1:\d+/\S+/)\s+in", program.output)) is None:
+                assert program.is_running, program.errors
+                time.sleep(0.02)
+            yield PageProcess(found[1], program)
+        finally:
+            program.process.kill()
+
+    return run
+
+
+def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path, run_page: RunPage) -> None:
     with run_page("annotate", f"data={dataset}", "subtasks=[reach, lift]") as page:
         proposed_subtasks = json.load(urllib.request.urlopen(f"{page.url}episodes/1/proposal"))["subtasks"]
         assert [step["name"] for step in proposed_subtasks] == ["reach", "lift"]
         version = urllib.request.urlopen(f"{page.url}episodes/1").headers["ETag"]
         page.put("episodes/1", {"subtasks": SUBTASKS, "success": False}, **{"If-Match": version})
-        remaining_output = page.interrupt()
+        output = page.interrupt()
     name = open_dataset(dataset / "dataset").meta[1].name
-    assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", remaining_output)
+    assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", output)
     meta = open_dataset(dataset / "dataset").meta[1]
     assert meta.subtasks == tuple(Subtask(**step) for step in SUBTASKS) and meta.success is False
 
 
-def test_a_person_compares_clips_until_ctrl_c_and_goes_on(tmp_path: Path) -> None:
+def test_a_person_compares_clips_until_ctrl_c_and_goes_on(tmp_path: Path, run_page: RunPage) -> None:
     dataset, run = tmp_path / "dataset", tmp_path / "pairs"
     with DatasetWriter(dataset) as writer:
         for i in range(3):
@@ -149,13 +141,13 @@ def test_a_judge_proposes_the_named_subtasks(dataset: Path, tmp_path: Path) -> N
 
 
 def test_a_dataset_is_annotated_by_one_process_at_a_time(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, run_page: RunPage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "link").symlink_to(dataset / "dataset")
     with run_page("annotate", f"data={dataset}") as page:
         for path in (dataset, dataset / "dataset", tmp_path / "link"):
             assert main(["annotate", f"data={path}"]) == 2
             error = capsys.readouterr().err
-            assert f"{dataset / 'dataset'} is in use by process {page.process.pid}" in error and "out=" not in error
+            assert f"{dataset / 'dataset'} is in use by process {page.program.pid}" in error and "out=" not in error
         page.interrupt()
     assert not list(dataset.rglob(".lock")), "the next process can annotate it"

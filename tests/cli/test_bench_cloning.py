@@ -39,6 +39,7 @@ def test_all_methods_share_recordings_and_one_uses_successes_only():
     assert (plain.clone_config.num_demonstrations, successes_only.clone_config.num_demonstrations) == (20, 10)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_cells_run_once_and_fill_a_section_of_the_page(tmp_path: Path) -> None:
     small = [
         "tasks=[press_button]",

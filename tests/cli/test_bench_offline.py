@@ -29,6 +29,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
     methods = "methods=[bc,bc_successes_10,iql_sparse,iql_compared_20]"
     page = tmp_path / "offline.md"
@@ -43,6 +44,7 @@ def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
     assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_a_model_of_comparisons_gets_no_progress_outcome_or_subtasks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

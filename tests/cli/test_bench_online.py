@@ -14,7 +14,7 @@ from embodied_rm.experiments.mixed_recordings import MethodCell
 from embodied_rm.experiments.online_benchmark import METHODS, BenchOnlineConfig, refine_config
 from embodied_rm.experiments.online_page import largest_drop, markdown_section, summary
 
-SMALL = ["num_seeds=1", "num_demonstrations=2", "num_rollouts=2", "num_envs=16", "iterations=3", "eval_episodes=2"]
+SMALL = ["num_seeds=1", "num_demonstrations=2", "num_rollouts=2", "num_envs=8", "iterations=3", "eval_episodes=2"]
 
 
 def cell(method: str, curve: tuple[float, ...], start: float = 0.5, task: str = "lift_cube") -> CellResult:
@@ -35,6 +35,7 @@ def cell(method: str, curve: tuple[float, ...], start: float = 0.5, task: str = 
     )
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_cells_run_once_and_fill_the_page(tmp_path: Path) -> None:
     page, methods = tmp_path / "online.md", ["clone", "hnpg"]
     args = ["bench", "online", "tasks=[press_button]", f"methods=[{','.join(methods)}]", *SMALL, f"results_page={page}"]

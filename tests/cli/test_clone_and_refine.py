@@ -80,6 +80,7 @@ def test_a_demonstration_pays_for_a_refinement(
     assert "unknown view of the reward model" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_recorded_episodes_take_part_in_a_refinement(
     demos: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

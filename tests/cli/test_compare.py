@@ -2,13 +2,13 @@
 
 import json
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked_program import ForkedProgram
 
 from embodied_rm.checkpoint_io import MANIFEST_NAME
 from embodied_rm.cli.compose import compose_typed
@@ -74,14 +74,12 @@ def test_a_cell_is_independent_of_other_cells(two_rules, tmp_path):
 def test_a_killed_cell_resumes_to_the_same_result(two_rules, tmp_path):
     folder, args = tmp_path / "killed", ["rules=[sparse,raw]", "num_seeds=1", f"out={tmp_path / 'killed'}"]
     cell = folder / "press_button/0/sparse"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", "compare", *SMALL, *args], stdout=subprocess.DEVNULL
-    )
+    program = ForkedProgram(["compare", *SMALL, *args], tmp_path / "printed")
     while not (cell / CHECKPOINT_DIR / MANIFEST_NAME).exists():
-        assert process.poll() is None, "the process ended before its first checkpoint"
+        assert program.is_running, "the process ended before its first checkpoint"
         time.sleep(0.01)
-    process.kill()
-    process.wait()
+    program.send_signal(signal.SIGKILL)
+    program.wait()
     assert not (cell / "metrics.json").exists()
     metrics_again = compare(folder, *args[:2], "resume=true")
     metrics = [
@@ -105,10 +103,9 @@ def test_the_success_source_is_reported_per_rule(tmp_path):
 
 
 def test_every_task_has_a_preset_that_the_command_line_can_override():
+    tasks = f"tasks=[{','.join(task_names())}]"
+    config = compose_typed("compare", [tasks, "task_presets.default.num_demonstrations=7"], CompareConfig)
     for task in task_names():
-        config = compose_typed(
-            "compare", [f"tasks=[{task}]", "task_presets.default.num_demonstrations=7"], CompareConfig
-        )
         sizes = make_recipe(config, 0, task, "shaped")
         assert sizes.clone.num_demonstrations == (
             7 if task not in config.task_presets else config.task_presets[task].num_demonstrations

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cache
 from itertools import zip_longest
-from typing import get_origin
+from typing import Any, get_origin
 
 import pytest
 from omegaconf import OmegaConf
@@ -28,16 +28,20 @@ def required(command: str) -> list[str]:
     return [f"{name}={stand_in(field_type(schema, name))}" for name in sorted(missing)]
 
 
+@cache
+def composed(command: str) -> Any:
+    """The defaults of a command, with stand-ins for what is required."""
+    return compose.compose_typed(command, required(command), load_command(command).schema)
+
+
 @pytest.mark.parametrize("command", command_names())
 def test_every_command_composes_into_its_dataclass(command: str) -> None:
-    schema = load_command(command).schema
-    assert isinstance(compose.compose_typed(command, required(command), schema), schema)
+    assert isinstance(composed(command), load_command(command).schema)
 
 
 @pytest.mark.parametrize("command", command_names())
 def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
-    config = compose.compose_typed(command, required(command), load_command(command).schema)
-    assert set(leaf_keys(OmegaConf.create(dataclasses.asdict(config)))) == set(
+    assert set(leaf_keys(OmegaConf.create(dataclasses.asdict(composed(command))))) == set(
         leaf_keys(compose.compose_untyped(command))
     )
 
@@ -71,10 +75,8 @@ def value_of(config: object, name: str) -> object:
 @pytest.mark.parametrize("command", [name for name in command_names() if name not in ("demo", "compare")])
 def test_the_yaml_and_the_dataclass_agree_on_defaults(command: str) -> None:
     """demo and compare are excluded: they override defaults of the commands that they run."""
-    schema = load_command(command).schema
-    config = compose.compose_typed(command, required(command), schema)
-    stated = defaults_of(schema)
-    assert {name: value_of(config, name) for name in stated} == stated
+    stated = defaults_of(load_command(command).schema)
+    assert {name: value_of(composed(command), name) for name in stated} == stated
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -78,6 +78,7 @@ def test_a_resumed_run_does_not_mix_world_model_and_episodes(tmp_path: Path) -> 
         open_world_model([episode], replace(config, world_model_steps=2), 0, run, NullReporter())
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_benchmark_measures_a_cell_once_and_fills_the_page(tmp_path: Path) -> None:
     page = tmp_path / "dpo.md"
     small = ["bench", "dpo", "tasks=[press_button]", "num_seeds=1", "num_demonstrations=2", "num_rollouts=2"]

@@ -87,6 +87,7 @@ def test_settings_of_comparisons_that_make_no_sense_are_refused(
 CLONE = ["clone", "task=lift_cube", "num_demonstrations=3", *OFFLINE[2:]]
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("command", [[*OFFLINE, "rule=sparse", "method=cql"], CLONE])
 def test_episodes_without_actions_are_learned_from(demos: Path, tmp_path: Path, command: list[str]) -> None:
     counts = []

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from forked_program import ForkedProgram
 
 import embodied_rm as erm
 from embodied_rm.cli.main import main
@@ -24,13 +21,7 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run_lock import LOCK_FILE, lock_folder
 
 RECORD = ("collect", "tasks=[lift_cube]", "num_successes=3", "num_failures=0", "env.num_envs=3", "env.image_size=32")
-TRAIN = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "steps=60", "checkpoint_seconds=1e9")
-
-
-def run(words: list[str], before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "embodied_rm", *words]
-    return subprocess.run(command, capture_output=True, text=True, preexec_fn=before, env=environment, check=False)
+TRAIN = ("image_size=[32,32]", "batch_size=4", "frames_per_episode=4", "steps=40", "checkpoint_seconds=1e9")
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +64,6 @@ def test_a_mistake_leaves_the_folders_of_the_user(
     assert list((tmp_path / "work" / "made").iterdir()) == []
 
 
-def limit_file_size(num_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk, writing then fails
-
-
 def unmarked_files(folder: Path) -> list[Path]:
     """Return the files whose name does not say that they are incomplete."""
     return [path for path in folder.rglob("*") if path.is_file() and ".partial" not in str(path.relative_to(folder))]
@@ -85,24 +71,24 @@ def unmarked_files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("num_bytes", [1000, 3000, 8000])
 def test_recording_without_room_leaves_no_half_dataset(num_bytes: int, tmp_path: Path) -> None:
-    result = run([*RECORD, f"out={tmp_path}/run"], partial(limit_file_size, num_bytes))
-    assert result.returncode == 5 and "Traceback" not in result.stderr, result.stderr
-    assert "larger than is allowed" in result.stderr
-    left = unmarked_files(tmp_path)
+    program = ForkedProgram([*RECORD, f"out={tmp_path}/run"], tmp_path / "printed", max_file_bytes=num_bytes)
+    assert program.wait() == 5 and "Traceback" not in program.errors, program.errors
+    assert "larger than is allowed" in program.errors
+    left = unmarked_files(tmp_path / "run")
     assert {path.name for path in left} <= {"config.json"}, left
-    assert not left or "with resume=true, it begins anew" in result.stderr
-    assert run([*RECORD, f"out={tmp_path}/run", "resume=true"]).returncode == 0
+    assert not left or "with resume=true, it begins anew" in program.errors
+    assert main([*RECORD, f"out={tmp_path}/run", "resume=true"]) == 0
     assert len(open_dataset(tmp_path / "run")) == 3
 
 
 @pytest.mark.parametrize("num_bytes", [2000, 12_000])
 def test_scores_without_room_go_on_after_it(num_bytes: int, recorded: Path, tmp_path: Path) -> None:
     words = ["score", f"data={recorded}", f"out={tmp_path}/scores", "resume=true"]
-    result = run(words, partial(limit_file_size, num_bytes))
-    assert result.returncode == 5 and "Traceback" not in result.stderr, result.stderr
+    program = ForkedProgram(words, tmp_path / "printed", max_file_bytes=num_bytes)
+    assert program.wait() == 5 and "Traceback" not in program.errors, program.errors
     for video in (tmp_path / "scores").glob("episodes/*.mp4"):
         assert len(open_dataset(video).episode(0)) > 0, "a video that has its name is whole"
-    assert run(words).returncode == 0
+    assert main(words) == 0
     assert len(list((tmp_path / "scores").glob("episodes/*.mp4"))) == 3
     assert not list((tmp_path / "scores").rglob("*.partial"))
 
@@ -118,17 +104,17 @@ def whole_weights(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 def test_a_training_that_is_asked_to_end_saves_and_goes_on(
     number: signal.Signals, code: int, recorded: Path, whole_weights: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
-    words = [sys.executable, "-m", "embodied_rm", "train", f"data={recorded}", *TRAIN, f"out={tmp_path}/run"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    words = ["train", f"data={recorded}", *TRAIN, f"out={tmp_path}/run"]
+    program = ForkedProgram(words, tmp_path / "printed")
     event_file = wait_for(lambda: next((tmp_path / "run").glob("events*"), None))
     size = event_file.stat().st_size
     wait_for(lambda: event_file if event_file.stat().st_size > size + 2000 else None)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == code, errors
+    program.send_signal(number)
+    assert program.wait() == code, program.errors
+    errors = program.errors
     assert "to resume, repeat the command line with resume=true" in errors and "Traceback" not in errors
     assert (tmp_path / "run" / "unfinished" / "manifest.json").exists(), "saved, though no save was due"
-    assert main(["train", f"data={recorded}", *TRAIN, f"out={tmp_path}/run", "resume=true"]) == 0
+    assert main([*words, "resume=true"]) == 0
     resumed = load_progress_net(tmp_path / "run" / "checkpoint").state_dict()
     assert all(torch.equal(resumed[name], whole_weights[name]) for name in resumed)
 

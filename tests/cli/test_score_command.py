@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import corruptions
 import pytest
+from forked_program import ForkedProgram
 from score_corpus import NUM_EPISODES, save_net, write_corpus
 
 from embodied_rm.cli.main import main
@@ -56,16 +55,18 @@ def process_group_ended(group: int) -> bool:
 
 
 def test_a_killed_run_resumes_with_other_workers_to_the_same_table(
-    corpus_args: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus_args: list[str],
+    undisturbed: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     args = ["score", *corpus_args, f"out={tmp_path}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", *args, "num_workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or process.poll() is not None, "a shard")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    until(lambda: process_group_ended(process.pid), "the end of the workers after the loss of their driver")
+    program = ForkedProgram([*args, "num_workers=2"], tmp_path_factory.mktemp("printed"))
+    until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or not program.is_running, "a shard")
+    program.send_signal(signal.SIGKILL)
+    assert program.wait() == -signal.SIGKILL, program.errors
+    until(lambda: process_group_ended(program.pid), "the end of the workers after the loss of their driver")
     assert main(args) == 2 and "already holds a run" in capsys.readouterr().err
     assert main([*args, "resume=true"]) == 0
     assert (tmp_path / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()

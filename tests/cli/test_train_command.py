@@ -1,12 +1,11 @@
 """`embodied-rm train` and `adapt`: interrupted, resumed, and started from a trained model."""
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import torch
+from forked_program import ForkedProgram
 from tiny_runs import metrics
 
 from embodied_rm.cli.main import main
@@ -22,16 +21,13 @@ def test_an_interrupt_is_one_line_and_the_run_can_resume(demos: Path, tmp_path: 
         "checkpoint_seconds=0.01",
         f"out={tmp_path / 'r'}",
     ]
-    # A test run in the background ignores SIGINT, and children inherit that.
-    restore_interrupts = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    script = f"{restore_interrupts}; import sys; from embodied_rm.cli.main import main; sys.exit(main())"
-    process = subprocess.Popen([sys.executable, "-c", script, *args], stderr=subprocess.PIPE, text=True)
+    program = ForkedProgram(args, tmp_path / "printed")
     while not (tmp_path / "r" / "unfinished" / "manifest.json").exists():
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert program.is_running, program.errors
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
-    assert (process.returncode, error) == (130, "interrupted; to resume, repeat the command line with resume=true\n")
+    program.send_signal(signal.SIGINT)
+    assert program.wait() == 130
+    assert program.errors == "interrupted; to resume, repeat the command line with resume=true\n"
     assert main([*args, "steps=5"]) == 2, "it must not be overwritten"
     assert main([*args, "steps=5", "resume=true"]) == 2, "nor continued with another config"
     assert not (tmp_path / "r" / "metrics.json").exists()

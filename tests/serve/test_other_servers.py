@@ -69,7 +69,7 @@ def serve_body(body: bytes, *, status: int = 200, drip_s: float = 0.0, **headers
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -233,7 +233,7 @@ def serve_drops(first: bytes, drop: bytes) -> Iterator[str]:
 
     stopped = Event()
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         stopped.set()
         server.shutdown()

@@ -30,6 +30,7 @@ def test_scaling_and_a_killed_replica_keep_all_results_right() -> None:
         "ray.max_replicas=2",
         "ray.target_ongoing_requests=1",
         "ray.num_cpus=0.5",
+        "max_queue_delay_ms=100",
     ]
     with run_service(command) as service:
         rows, counts = run_trial(service, clients=3, seconds=2, kills=1)

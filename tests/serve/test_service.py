@@ -233,7 +233,7 @@ class FakeLoadBalancer(BaseHTTPRequestHandler):
 def test_error_500_is_retried_only_from_a_load_balancer() -> None:
     """A load balancer sends 500 without JSON. The service sends it with JSON, and that is not retried."""
     with HTTPServer(("127.0.0.1", 0), FakeLoadBalancer) as balancer:
-        threading.Thread(target=balancer.serve_forever, daemon=True).start()
+        threading.Thread(target=balancer.serve_forever, args=(0.02,), daemon=True).start()
         with RewardClient(f"http://127.0.0.1:{balancer.server_port}", client_id="mine") as client:
             flags = {"predicts_success": True, "supports_restore": False}
             metadata = {"name": "reward", "parameters": {"views": None, "image_size": None, **flags}}
