@@ -1,6 +1,7 @@
 """Statistics of runs: learning curves, paired tests and confidence intervals."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,7 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     assert 0 <= successes <= n and 0 < confidence < 1
     if n == 0:
         return 0.0, 1.0
-    z = float(scipy.stats.norm.ppf((1 + confidence) / 2))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)  # that of scipy takes more than a second to import
     rate = successes / n
     center = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half_width = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))

@@ -26,7 +26,7 @@ SMALL = {
     "num_critics": 2,
     "critic_hidden_sizes": (32, 32),
     "learning_rate": 3e-3,
-    "updates_per_step": 60.0,
+    "updates_per_step": 20.0,
 }
 NOISE = 0.3  # standard deviation of the next state in both worlds
 
@@ -44,8 +44,8 @@ def world(offset: float, count: int = 4000, seed: int = 0, mean_state: float = 0
 def fit(recorded: OfflineTransitions, simulated: OfflineTransitions) -> DynamicsGap:
     torch.manual_seed(0)
     gap = DynamicsGap(ObservationNormalizer(2), recorded)
-    optimizer, generator = FlatAdam(gap, 1e-3, 10.0), torch.Generator().manual_seed(0)
-    for _ in range(1500):
+    optimizer, generator = FlatAdam(gap, 3e-3, 10.0), torch.Generator().manual_seed(0)
+    for _ in range(500):
         optimizer.gradient.zero_()
         gap.loss(recorded.sample(128, generator), simulated.sample(128, generator), generator).backward()
         optimizer.step(float(optimizer.gradient.norm()))

@@ -17,6 +17,7 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
+from embodied_rm.rl.off_policy import hnpg
 from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
@@ -26,6 +27,13 @@ from embodied_rm.run_folder import NullReporter, RunFolder
 
 PPO_CONFIG = PPOConfig(gamma=0.9, num_minibatches=2, epochs=4)
 NUM_CHOICES = 600
+
+
+@pytest.fixture
+def small_q_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These problems need neither the usual sizes nor as many updates; the values of a chain are learned with both."""
+    for name, value in (("HIDDEN_SIZES", (32, 32)), ("TRANSITIONS_PER_UPDATE", 64), ("FIRST_UPDATES", 600)):
+        monkeypatch.setattr(hnpg, name, value)
 
 
 def rewarded_by_action() -> OfflineTransitions:
@@ -76,10 +84,11 @@ def make_hnpg(recorded: OfflineTransitions, mean_action: float = 0.0, **config: 
     return HNPG(*networks(mean_action), recorded, PPO_CONFIG, HNPGConfig(**config), 0)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("small_q_functions")
 @pytest.mark.parametrize("mean_action", [-0.6, 0.1, 0.7])
 def test_recorded_states_have_the_value_of_the_present_policy_not_of_the_recorded_one(mean_action: float) -> None:
     recorded = rewarded_by_action()
-    learner = make_hnpg(recorded, mean_action)
+    learner = make_hnpg(recorded, mean_action, learning_rate=3e-3)
     learner.fit_recorded(as_rollout(recorded), shaping_scale=2.0)
     learner.update(make_batch(), train_actor=False)
     values = learner._recorded_values
@@ -91,16 +100,23 @@ def test_recorded_states_have_the_value_of_the_present_policy_not_of_the_recorde
     assert learned.mean() == pytest.approx(float(values.mean()), abs=0.1), "no state of the batch is recorded"
 
 
-def test_values_of_a_chain_are_discounted_and_stay_in_their_range() -> None:
-    chain = make_chain(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 60)
-    learner = make_hnpg(chain)
-    learner.fit_recorded(as_rollout(chain), shaping_scale=0.0)
+CHAIN = make_chain(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 60)
+
+
+def test_values_of_a_chain_are_discounted() -> None:
+    learner = make_hnpg(CHAIN)
+    learner.fit_recorded(as_rollout(CHAIN), shaping_scale=0.0)
     assert torch.allclose(learner._recorded_values[:3], torch.tensor([0.81, 0.9, 1.0]), atol=0.05)
-    bounded = HNPG(*networks(), chain, PPO_CONFIG, HNPGConfig(), 0, (-1.0, 0.5))
-    bounded.fit_recorded(as_rollout(chain), shaping_scale=0.0)
+
+
+@pytest.mark.usefixtures("small_q_functions")
+def test_values_of_a_chain_stay_in_their_range() -> None:
+    bounded = HNPG(*networks(), CHAIN, PPO_CONFIG, HNPGConfig(learning_rate=3e-3), 0, (-1.0, 0.5))
+    bounded.fit_recorded(as_rollout(CHAIN), shaping_scale=0.0)
     assert torch.allclose(bounded._recorded_values[:3], torch.tensor([0.405, 0.45, 0.5]), atol=0.05)
 
 
+@pytest.mark.usefixtures("small_q_functions")
 def test_without_weight_of_the_recorded_states_it_is_ppo() -> None:
     policy, critic = networks()
     ppo = PPO(copy.deepcopy(policy), copy.deepcopy(critic), PPO_CONFIG, torch.Generator().manual_seed(0))
@@ -114,6 +130,7 @@ def test_without_weight_of_the_recorded_states_it_is_ppo() -> None:
             assert torch.allclose(value, expected[key], atol=1e-6), f"{name}.{key}"
 
 
+@pytest.mark.usefixtures("small_q_functions")
 def test_a_weak_policy_improves_beside_useless_recordings(tmp_path: Path) -> None:
     """The recorded states are not those of the task, and nothing was ever reached there."""
     config = RefineConfig(

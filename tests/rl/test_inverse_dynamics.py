@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
+from embodied_rm.rl.offline import inverse_dynamics
 from embodied_rm.rl.offline.inverse_dynamics import infer_actions
 from embodied_rm.types import Episode
 
 STEP_M = 0.01
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("STEPS", 600), ("BATCH_SIZE", 64), ("LEARNING_RATE", 3e-3)):
+        monkeypatch.setattr(inverse_dynamics, name, value)
 
 
 def walk(number: int, length: int = 40) -> Episode:
@@ -42,7 +49,13 @@ def test_an_episode_of_one_frame_passes_through() -> None:
     assert result.episodes[-1].action.shape == (1, 2)
 
 
-def test_other_frame_rates_and_sizes_are_named() -> None:
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong is said before the training."""
+    monkeypatch.setattr(inverse_dynamics, "train_model", lambda *_: pytest.fail("it was trained"))
+
+
+def test_other_frame_rates_and_sizes_are_named(no_training: None) -> None:
     slow = replace(walk(2), action=None, fps=5)
     with pytest.raises(DataError, match="walk_0 has 10 frames/s, walk_2 5"):
         infer_actions([walk(0), walk(1), slow], seed=0)
@@ -51,7 +64,7 @@ def test_other_frame_rates_and_sizes_are_named() -> None:
         infer_actions([walk(0), walk(1), wide], seed=0)
 
 
-def test_too_few_actions_and_missing_states_say_so() -> None:
+def test_too_few_actions_and_missing_states_say_so(no_training: None) -> None:
     with pytest.raises(DataError, match="at least 2 episodes that have them, and 1 has"):
         infer_actions([walk(0), replace(walk(1), action=None)], seed=0)
     with pytest.raises(DataError, match="walk_2: its actions cannot be inferred without states"):

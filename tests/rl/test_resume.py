@@ -22,6 +22,8 @@ from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
+from embodied_rm.rl.off_policy import hnpg
+from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 from embodied_rm.rl.refine import ModelTeacher, RefineOptions, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
@@ -39,6 +41,7 @@ CONFIG = RefineConfig(
     stop_patience=9,
     ppo=PPOConfig(num_minibatches=2, epochs=2),
 )
+SHORT_HNPG = {"algorithm": "hnpg", "hnpg": HNPGConfig(updates=8)}
 EVAL_RESULT = EvalResult(successes=0, episodes=1, diverged_episodes=0, mean_steps=1.0)
 
 
@@ -109,10 +112,13 @@ def play(
         ("lift_cube", RewardConfig(rule="dense", success_source="simulator"), {"start_pool_size": 6}),
         ("press_button", RewardConfig(rule="blended"), {"with_embeddings": True}),
         ("press_button", RewardConfig(rule="sigmoid_reference"), {"rollout_steps": 45}),
-        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2), {"algorithm": "hnpg"}),
+        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2), SHORT_HNPG),
     ],
 )
-def test_resumed_runs_are_bit_identical(task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path) -> None:
+def test_resumed_runs_are_bit_identical(
+    task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hnpg, "FIRST_UPDATES", 20)
     uninterrupted = play(tmp_path / "uninterrupted", task, reward, **extra)
     rollout = extra.get("rollout_steps", CONFIG.rollout_steps)
     for iterations in (1.45, 2.25, 1):

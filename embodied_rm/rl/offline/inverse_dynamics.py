@@ -16,7 +16,7 @@ from torch.nn.functional import huber_loss
 
 from embodied_rm.errors import DataError
 from embodied_rm.rl.learner.policy import ObservationNormalizer, mlp
-from embodied_rm.rl.offline.transitions import make_transitions
+from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions
 from embodied_rm.threads import torch_threads
 from embodied_rm.types import Array, Episode
 
@@ -65,19 +65,45 @@ def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
         seed: Of held-out episodes, initial weights and batches.
 
     Raises:
-        DataError: Fewer than two episodes have actions, an episode has no states, or frame rates differ.
+        DataError: Fewer than two episodes have actions, an episode has no states, or frame rates or sizes differ.
     """
+    check_frame_rates(episodes)
+    labeled = [episode for episode in episodes if episode.action is not None]
+    if len(labeled) < 2:
+        raise DataError(f"actions are inferred from at least 2 episodes that have them, and {len(labeled)} has")
+    transitions = make_transitions(labeled, [np.zeros(len(episode) - 1, np.float32) for episode in labeled])
+    for episode in episodes:
+        check_state(episode, transitions.observation.shape[1])
+    train, validation = transitions.split(VALIDATION_SHARE, seed)
+    model = train_model(train, seed)
+    with torch.no_grad():
+        error = model(validation.observation, validation.next_observation) - validation.action
+    bounds = transitions.action.amin(0), transitions.action.amax(0)
+    filled = [episode if episode.action is not None else with_actions(episode, model, bounds) for episode in episodes]
+    rmse = float(error.square().mean().sqrt())
+    return InferredActions(episodes=filled, num_inferred=len(episodes) - len(labeled), validation_rmse=rmse)
+
+
+def check_frame_rates(episodes: Sequence[Episode]) -> None:
+    """Raise `DataError` if frame rates differ."""
     rates = {episode.fps: episode.name for episode in reversed(episodes)}
     if len(rates) > 1:
         (fps, name), (other_fps, other) = list(reversed(rates.items()))[:2]
         raise DataError(
             f"{name} has {fps:g} frames/s, {other} {other_fps:g}: an action leads to another change of state"
         )
-    labeled = [episode for episode in episodes if episode.action is not None]
-    if len(labeled) < 2:
-        raise DataError(f"actions are inferred from at least 2 episodes that have them, and {len(labeled)} has")
-    transitions = make_transitions(labeled, [np.zeros(len(episode) - 1, np.float32) for episode in labeled])
-    train, validation = transitions.split(VALIDATION_SHARE, seed)
+
+
+def check_state(episode: Episode, obs_dim: int) -> None:
+    """Raise `DataError`, before any training, if an episode has no states, or some of another size."""
+    if episode.state is None:
+        raise DataError(f"{episode.name}: its actions cannot be inferred without states")
+    if episode.state.shape[1] != obs_dim:
+        raise DataError(f"{episode.name}: its state has size {episode.state.shape[1]}, that of the others {obs_dim}")
+
+
+def train_model(train: OfflineTransitions, seed: int) -> InverseDynamics:
+    """Return a model of the actions of transitions."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -91,12 +117,7 @@ def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
         huber_loss(model(batch.observation, batch.next_observation), batch.action, delta=0.1).backward()
         optimizer.step()
         scheduler.step()
-    with torch.no_grad():
-        error = model(validation.observation, validation.next_observation) - validation.action
-    bounds = transitions.action.amin(0), transitions.action.amax(0)
-    filled = [episode if episode.action is not None else with_actions(episode, model, bounds) for episode in episodes]
-    rmse = float(error.square().mean().sqrt())
-    return InferredActions(episodes=filled, num_inferred=len(episodes) - len(labeled), validation_rmse=rmse)
+    return model
 
 
 def with_actions(episode: Episode, model: InverseDynamics, bounds: tuple[Tensor, Tensor]) -> Episode:
@@ -104,11 +125,6 @@ def with_actions(episode: Episode, model: InverseDynamics, bounds: tuple[Tensor,
 
     The last frame has no next state: its action, which is not taken, is 0.
     """
-    if episode.state is None:
-        raise DataError(f"{episode.name}: its actions cannot be inferred without states")
-    obs_dim = len(model.normalizer.mean)
-    if episode.state.shape[1] != obs_dim:
-        raise DataError(f"{episode.name}: its state has size {episode.state.shape[1]}, that of the others {obs_dim}")
     states = torch.from_numpy(np.asarray(episode.state, np.float32))
     with torch.no_grad():
         actions: Array = model(states[:-1], states[1:]).clamp(*bounds).numpy()
