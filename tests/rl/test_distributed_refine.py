@@ -147,7 +147,8 @@ def test_rollout_rewards_use_all_processes(
     """Before the first optimizer step, statistics differ only by the rounding of sums."""
     policy = request.getfixturevalue(policy_fixture)
     success_options = ("reward.success_threshold=1e-6", "reward.success_patience=20")
-    options = (f"reward.rule={rule}", "env.views=[front]", *success_options)
+    short = ("iterations=1", "critic_warmup_iterations=0", "eval_episodes=1", "final_eval_episodes=1")
+    options = (f"reward.rule={rule}", "env.views=[front]", *success_options, *short)
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *options)
         assert done.returncode == 0, done.output
