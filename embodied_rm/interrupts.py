@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -21,6 +21,14 @@ def raise_when_terminated() -> None:
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated
+
+
+def wait_until_interrupted() -> None:
+    """Wait for Ctrl-C or SIGTERM, for which a library may have set a handler of its own."""
+    raise_when_terminated()
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 @contextmanager

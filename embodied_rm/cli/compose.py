@@ -124,7 +124,7 @@ def check_values(command: str, overrides: Sequence[Override]) -> None:
 
 def _compose_groups(command: str, overrides: Sequence[Override], groups: Mapping[str, str]) -> DictConfig:
     """Compose the config with the chosen groups and without the other overrides, untyped."""
-    return compose_untyped(command, [_qualify_group(o, groups) for o in overrides if o.key_or_group in groups])
+    return compose_untyped(command, tuple(_qualify_group(o, groups) for o in overrides if o.key_or_group in groups))
 
 
 def _keep_text(line: str, override: Override, known: DictConfig) -> str:
@@ -147,14 +147,9 @@ def _qualify_group(override: Override, groups: Mapping[str, str]) -> str:
     return f"{groups[override.key_or_group]}={value}" if override.key_or_group in groups else line
 
 
-def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose the config from the YAML files alone, untyped and read-only; imports nothing heavy."""
-    return _compose_untyped_once(command, tuple(overrides))
-
-
 @functools.cache
-def _compose_untyped_once(command: str, overrides: tuple[str, ...]) -> DictConfig:
-    """Compose what every check of a command line reads: a composition takes longer than all of the checks."""
+def compose_untyped(command: str, overrides: tuple[str, ...] = ()) -> DictConfig:
+    """Compose the config from the YAML files alone, untyped and read-only, once; imports nothing heavy."""
     config = _compose(command, overrides, schema={})
     OmegaConf.set_readonly(config, True)
     return config

@@ -1,8 +1,6 @@
 """`embodied-rm serve`: serve a reward model over HTTP and gRPC."""
 
-import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +10,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.load import load_model_or_judge
-from embodied_rm.interrupts import raise_when_terminated
+from embodied_rm.interrupts import wait_until_interrupted
 from embodied_rm.models.checkpoint import model_digest
 from embodied_rm.models.judges.endpoint import read_api_key
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
@@ -76,10 +74,7 @@ def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporte
             reporter.log(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
             return
         reporter.log(f"serving at {url}; Ctrl-C ends")
-        raise_when_terminated()  # Ray set a handler of its own
-        with suppress(KeyboardInterrupt):
-            while True:
-                signal.pause()
+        wait_until_interrupted()
 
 
 def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]:
