@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from server_threads import serve_in_thread
 
 MAIN, TOKEN = "main", "hf_token_of_the_tests"
 REPOSITORY_PATH = r"/api/(?P<kind>\w+)/(?P<repo_id>[\w.-]+/[\w.-]+)"
@@ -217,10 +217,9 @@ class HubHandler(BaseHTTPRequestHandler):
 @contextmanager
 def serve_hub() -> Iterator[HubServer]:
     """Serve an empty hub."""
-    with HubServer() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    server = HubServer()
+    with serve_in_thread(server):
         yield server
-        server.shutdown()
 
 
 def hub_environment(url: str, home: Path, token: str = TOKEN) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from annotated_envs import LENGTH, SUBTASK_ENTRIES, VIEWS, read_number, serve_dataset
 from browsers import find_chromium
 from playwright.sync_api import Page, expect
+from server_threads import serve_in_thread
 
 from embodied_rm.annotate.annotation_server import AnnotationServer
 from embodied_rm.data.convert_dataset import convert_dataset
@@ -325,12 +325,9 @@ def other_origin() -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             return
 
-    with HTTPServer(("127.0.0.1", 0), Blank) as other:
-        thread = threading.Thread(target=other.serve_forever, args=(0.02,))
-        thread.start()
+    other = HTTPServer(("127.0.0.1", 0), Blank)
+    with serve_in_thread(other):
         yield f"http://127.0.0.1:{other.server_port}/"
-        other.shutdown()
-        thread.join()
 
 
 ATTACK = """async ([url, body, version]) => {

@@ -53,6 +53,7 @@ def test_download_error_says_what_the_hub_lacks(hub: HubServer, tmp_path: Path) 
     assert "has no such repository" in result.stderr
     result = inspect("hub:people/carrying@v3.0", hub, tmp_path / "home")
     assert result.returncode == 2 and "the repository has no such branch, tag or commit" in result.stderr
+    hub.shutdown()
     hub.server_close()
     result = inspect("hub:people/carrying@v2.1", hub, tmp_path / "home")
     assert result.returncode == 2 and "does not answer, and the cache has no copy" in result.stderr

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from planted_programs import GOOD_PROGRAMS
+from server_threads import serve_in_thread
 
 from embodied_rm.cli.main import main
 from embodied_rm.experiments.write_reward import describe_goal
@@ -44,10 +44,9 @@ class LanguageModel(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), LanguageModel) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), LanguageModel)
+    with serve_in_thread(server):
         yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
 
 
 def read_results(folder: Path) -> tuple[str, str, str]:

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
+from server_threads import serve_in_thread
 
 from embodied_rm.client import reward_client
 from embodied_rm.client.client_errors import (
@@ -67,11 +68,10 @@ def serve_body(body: bytes, *, status: int = 200, drip_s: float = 0.0, **headers
     for method in ("do_GET", "do_POST"):
         setattr(Handler, method, Handler.answer)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with serve_in_thread(server):
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def ask(url: str, choices: tuple[str, ...] = (), **config: Any) -> str | None:
@@ -232,11 +232,12 @@ def serve_drops(first: bytes, drop: bytes) -> Iterator[str]:
                     self.request.sendall(drop)
 
     stopped = Event()
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        stopped.set()
-        server.shutdown()
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with serve_in_thread(server):
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            stopped.set()
 
 
 @pytest.mark.parametrize(

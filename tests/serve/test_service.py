@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
+from server_threads import serve_in_thread
 from services import LIFT, expected_progress, frames_by_view, random_videos, serving
 
 from embodied_rm.client import episode_handles
@@ -232,17 +233,16 @@ class FakeLoadBalancer(BaseHTTPRequestHandler):
 
 def test_error_500_is_retried_only_from_a_load_balancer() -> None:
     """A load balancer sends 500 without JSON. The service sends it with JSON, and that is not retried."""
-    with HTTPServer(("127.0.0.1", 0), FakeLoadBalancer) as balancer:
-        threading.Thread(target=balancer.serve_forever, args=(0.02,), daemon=True).start()
-        with RewardClient(f"http://127.0.0.1:{balancer.server_port}", client_id="mine") as client:
-            flags = {"predicts_success": True, "supports_restore": False}
-            metadata = {"name": "reward", "parameters": {"views": None, "image_size": None, **flags}}
-            FakeLoadBalancer.responses += [(500, b"Internal Server Error"), (200, json.dumps(metadata).encode())]
-            assert client.get_metadata() == metadata and FakeLoadBalancer.client_ids == ["mine", "mine"]
-            FakeLoadBalancer.responses += [(500, b'{"error": "the service failed", "code": "internal_error"}')]
-            with pytest.raises(ServiceError, match="the service failed"):
-                client.get_metadata()
-        balancer.shutdown()
+    balancer = HTTPServer(("127.0.0.1", 0), FakeLoadBalancer)
+    client = RewardClient(f"http://127.0.0.1:{balancer.server_port}", client_id="mine")
+    with serve_in_thread(balancer), client:
+        flags = {"predicts_success": True, "supports_restore": False}
+        metadata = {"name": "reward", "parameters": {"views": None, "image_size": None, **flags}}
+        FakeLoadBalancer.responses += [(500, b"Internal Server Error"), (200, json.dumps(metadata).encode())]
+        assert client.get_metadata() == metadata and FakeLoadBalancer.client_ids == ["mine", "mine"]
+        FakeLoadBalancer.responses += [(500, b'{"error": "the service failed", "code": "internal_error"}')]
+        with pytest.raises(ServiceError, match="the service failed"):
+            client.get_metadata()
 
 
 def test_states_are_immutable_and_serializable() -> None:
