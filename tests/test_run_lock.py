@@ -27,7 +27,7 @@ with lock_folder(Path(sys.argv[1])):
     time.sleep(60)
 """
 COUNT = """
-import sys
+import sys, time
 from pathlib import Path
 from embodied_rm.errors import UserError
 from embodied_rm.run_lock import lock_folder
@@ -40,7 +40,7 @@ while done < 30:
             counter.write_text(str(value + 1))
             done += 1
     except UserError:
-        pass
+        time.sleep(0.001)
 """
 
 
@@ -111,7 +111,11 @@ def test_of_many_processes_one_holds_it_at_a_time(tmp_path: Path) -> None:
     counter.write_text("0")
     processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(folder), str(counter)]) for _ in range(4)]
     deadline = time.monotonic() + 200
-    assert [process.wait(timeout=deadline - time.monotonic()) for process in processes] == [0] * 4
+    try:
+        assert [process.wait(timeout=deadline - time.monotonic()) for process in processes] == [0] * 4
+    finally:
+        for process in processes:
+            process.kill()
     assert counter.read_text() == "120"
 
 
