@@ -58,7 +58,7 @@ class BuildLimit(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler at the first operation: every start of a command paid 2 s for that."""
+        """Keep torch from importing its compiler at the first operation: each start of a command would pay for that."""
         return False
 
     @property

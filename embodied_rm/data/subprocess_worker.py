@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,8 +38,9 @@ WorkerReply = tuple[npt.NDArray[Any] | None, Any]  # array, if one was requested
 
 
 _WORKERS: weakref.WeakSet["SubprocessWorker"] = weakref.WeakSet()
-_IDLE: dict[Path, list[subprocess.Popen[bytes]]] = {}  # script -> children that wait for another dataset
-_IDLE_LOCK = threading.Lock()
+_IDLE: dict[Path, list[subprocess.Popen[bytes]]] = {}
+"""Script -> children that wait for another dataset. It has no lock, since operations of lists are atomic, and a garbage
+collection may add a child at any time, also in a thread that would hold the lock."""
 
 
 class SubprocessWorker:
@@ -132,14 +134,14 @@ def _start_process(script: Path) -> subprocess.Popen[bytes]:
 
 def _take_idle(script: Path) -> subprocess.Popen[bytes] | None:
     """Return a child that waits, None: there is none."""
-    with _IDLE_LOCK:
-        processes = _IDLE.get(script, [])
-        while processes:
-            process = processes.pop()
-            if process.poll() is None:
-                return process
-            _kill_process(process)
-    return None
+    while True:
+        try:
+            process = _IDLE.get(script, []).pop()
+        except IndexError:
+            return None
+        if process.poll() is None:
+            return process
+        _kill_process(process)
 
 
 def _keep_idle(script: Path, process: subprocess.Popen[bytes], owner_pid: int) -> None:
@@ -147,21 +149,18 @@ def _keep_idle(script: Path, process: subprocess.Popen[bytes], owner_pid: int) -
     if os.getpid() != owner_pid:
         return
     assert process.stdin is not None
-    with _IDLE_LOCK:
-        processes = _IDLE.setdefault(script, [])
-        if len(processes) < MAX_IDLE_PROCESSES:
-            with contextlib.suppress(OSError):  # it has ended
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-                processes.append(process)
-                return
+    waiting = _IDLE.setdefault(script, [])
+    if len(waiting) < MAX_IDLE_PROCESSES:
+        with contextlib.suppress(OSError):  # it has ended
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            waiting.append(process)
+            return
     _kill_process(process)
 
 
 def _reset_after_fork() -> None:
     """Drop what belongs to the parent: children, and locks that its threads held at the fork."""
-    global _IDLE_LOCK
-    _IDLE_LOCK = threading.Lock()
     _IDLE.clear()
     for worker in list(_WORKERS):
         worker._lock = threading.Lock()
@@ -169,9 +168,8 @@ def _reset_after_fork() -> None:
 
 @atexit.register
 def _end_idle() -> None:
-    for process in [process for processes in _IDLE.values() for process in processes]:
+    for process in chain.from_iterable(_IDLE.values()):
         _kill_process(process)
-    _IDLE.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

@@ -184,8 +184,7 @@ def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
 def export_module(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
     """Export one module as a serialized graph with dynamic leading dimensions."""
     try:
-        # The runtime, which runs the result, is missed here: an export takes long.
-        import onnxruntime  # noqa: F401
+        import onnxruntime  # noqa: F401  it runs the result, and an export takes too long to be in vain
         import onnxscript  # noqa: F401  torch's exporter needs it
     except ModuleNotFoundError as error:
         needed = "writing ONNX needs onnx, onnxruntime and onnxscript"
