@@ -10,7 +10,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from multiprocessing.util import Finalize
 from pathlib import Path
 
@@ -57,6 +58,12 @@ class ForkedProgram:
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds, while the program runs."""
+        while not condition():
+            assert self.is_running, self.errors
+            time.sleep(0.01)
 
     def wait(self) -> int:
         """Wait for its end and return its exit code, which is negative after a signal."""

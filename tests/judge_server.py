@@ -8,7 +8,6 @@ import io
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from server_threads import serve_in_thread
 
 from embodied_rm.models.judges.chat import Query
 from embodied_rm.models.judges.local import LocalChat
@@ -143,14 +143,9 @@ def serving(
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
     endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
-        yield endpoint
-    finally:
-        ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        time.sleep(0)
+    with serve_in_thread(server):
+        try:
+            yield endpoint
+        finally:
+            ended.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from server_threads import serve_in_thread
 
 from embodied_rm.annotate.annotation_server import AnnotationServer
 from embodied_rm.annotate.local_page import LocalPageServer
@@ -67,20 +67,9 @@ def serve_dataset(folder: Path, subtask_names: tuple[str, ...] = ()) -> Iterator
     session = AnnotationSession(
         source, open_annotations(folder, source), change_point_proposer(subtask_names), subtask_names
     )
-    with AnnotationServer(session, 0) as server, run_server(server):
+    server = AnnotationServer(session, 0)
+    with serve_in_thread(server):
         yield server
-
-
-@contextmanager
-def run_server(server: LocalPageServer) -> Iterator[None]:
-    """Serve from a thread."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
 
 
 @dataclass(frozen=True)

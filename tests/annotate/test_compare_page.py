@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from annotated_envs import LENGTH, VIEWS, read_number, run_server, send_request
+from annotated_envs import LENGTH, VIEWS, read_number, send_request
 from playwright.sync_api import Page, expect
+from server_threads import serve_in_thread
 
 from embodied_rm.annotate.comparison_server import ComparisonHandler, ComparisonServer
 from embodied_rm.annotate.comparison_session import ComparisonSession
@@ -28,7 +29,8 @@ EPISODES = {"cup_0": 0, "cup_1": 1}
 @contextmanager
 def serve_pairs(recordings: Path, folder: Path, seed: int = 0) -> Iterator[ComparisonServer]:
     session = ComparisonSession(open_dataset(recordings), PAIRS, folder, seed)
-    with ComparisonServer(session, 0) as server, run_server(server):
+    server = ComparisonServer(session, 0)
+    with serve_in_thread(server):
         yield server
 
 

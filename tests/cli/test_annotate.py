@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +27,7 @@ from embodied_rm.labels.comparisons import read_comparisons
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.types import Subtask
 
+PAGE_ADDRESS = re.compile(r"open\s+(http://127\.0\.0\.1:\d+/\S+/)\s+in")
 SUBTASKS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "end": 12}]
 
 
@@ -69,10 +69,9 @@ def run_page(tmp_path_factory: pytest.TempPathFactory) -> RunPage:
     def run(*arguments: str) -> Iterator[PageProcess]:
         program = ForkedProgram(arguments, tmp_path_factory.mktemp("printed"))
         try:
-            while (found := re.search(r"open\s+(http://127\.0\.0\.1:\d+/\S+/)\s+in", program.output)) is None:
-                assert program.is_running, program.errors
-                time.sleep(0.02)
-            yield PageProcess(found[1], program)
+            program.wait_until(lambda: PAGE_ADDRESS.search(program.output))
+            (url,) = PAGE_ADDRESS.findall(program.output)
+            yield PageProcess(url, program)
         finally:
             program.process.kill()
 

@@ -1,7 +1,6 @@
 """`embodied-rm train` and `adapt`: interrupted, resumed, and started from a trained model."""
 
 import signal
-import time
 from pathlib import Path
 
 import torch
@@ -22,9 +21,7 @@ def test_an_interrupt_is_one_line_and_the_run_can_resume(demos: Path, tmp_path: 
         f"out={tmp_path / 'r'}",
     ]
     program = ForkedProgram(args, tmp_path / "printed")
-    while not (tmp_path / "r" / "unfinished" / "manifest.json").exists():
-        assert program.is_running, program.errors
-        time.sleep(0.05)
+    program.wait_until((tmp_path / "r" / "unfinished" / "manifest.json").exists)
     program.send_signal(signal.SIGINT)
     assert program.wait() == 130
     assert program.errors == "interrupted; to resume, repeat the command line with resume=true\n"
