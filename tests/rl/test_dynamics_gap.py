@@ -72,6 +72,18 @@ def test_equal_worlds_have_no_gap() -> None:
     assert log_ratio.mean().abs() < 0.1 and trust_weights(log_ratio).mean() > 0.8
 
 
+def test_the_unit_of_states_does_not_matter() -> None:
+    logits = []
+    for unit in (1.0, 1000.0):
+        batch = world(0.0)
+        batch = replace(batch, observation=unit * batch.observation, next_observation=unit * batch.next_observation)
+        torch.manual_seed(0)
+        normalizer = ObservationNormalizer(2)
+        normalizer.fit(batch.observation)
+        logits.append(DynamicsGap(normalizer, batch).logits(batch)[0].detach())
+    assert (logits[0] - logits[1]).abs().max() < 0.01 * logits[0].std()
+
+
 def test_impossible_transitions_are_not_trusted_and_likely_ones_not_preferred() -> None:
     weights = trust_weights(torch.tensor([-MAX_LOG_RATIO, -1.0, 0.0, 2.0]))
     assert weights.tolist() == pytest.approx([math.exp(-MAX_LOG_RATIO), math.exp(-1), 1.0, 1.0])
@@ -86,6 +98,20 @@ def test_the_penalty_is_the_soft_maximum_where_the_worlds_differ() -> None:
     assert equal.item() == pytest.approx(0.0, abs=1e-5)
     halves = simulated_value_penalty(torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([-2.0, -2.0]), recorded)
     assert halves.item() == pytest.approx(math.log(2.0) - 2.0, abs=1e-5)
+
+
+def test_the_loss_holds_the_penalty() -> None:
+    learner, batch, losses = make_learner(transitions(500), dynamics_gap_coef=1.0, **SMALL), transitions(64), []
+    for coef in (1.0, 3.0):
+        learner.config = replace(learner.config, dynamics_gap_coef=coef)
+        learner.generator.manual_seed(0)
+        loss, values = learner.critic_loss(batch)
+        losses.append(float(loss.detach()))
+    assert learner.gap is not None
+    values, count = values.detach(), learner._recorded_per_batch
+    log_ratio = learner.gap.log_ratio(batch.take(torch.arange(count, 64)))
+    penalty = float(simulated_value_penalty(values[:, count:], log_ratio, values[:, :count]))
+    assert abs(penalty) > 1e-3 and losses[1] - losses[0] == pytest.approx(2.0 * penalty, rel=1e-3)
 
 
 def test_values_follow_the_recorded_world_where_both_contradict_each_other() -> None:

@@ -21,18 +21,20 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inverse_dynamics, name, value)
 
 
-def walk(number: int, length: int = 40) -> Episode:
-    """A point that each action moves; a third coordinate does not depend on it."""
+def walk(number: int, length: int = 40, step_m: float = STEP_M) -> Episode:
+    """A point that each action moves by up to `step_m`; a third coordinate does not depend on it."""
     rng = np.random.default_rng(number)
     action = rng.uniform(-1, 1, (length, 2)).astype(np.float32)
-    place = np.cumsum(np.vstack([rng.uniform(-0.2, 0.2, (1, 2)), STEP_M * action[:-1]]), axis=0)
+    place = np.cumsum(np.vstack([rng.uniform(-0.2, 0.2, (1, 2)), step_m * action[:-1]]), axis=0)
     state = np.concatenate([place, np.full((length, 1), rng.random())], axis=1).astype(np.float32)
     views = {"front": np.zeros((length, 2, 2, 3), np.uint8)}
     return Episode(name=f"walk_{number}", views=views, instruction="walk", fps=10, state=state, action=action)
 
 
-def test_actions_are_recovered_and_known_ones_stay() -> None:
-    labeled, unlabeled = [walk(number) for number in range(12)], [walk(number) for number in range(100, 104)]
+@pytest.mark.parametrize("step_m", [STEP_M, 1e-4])
+def test_actions_are_recovered_and_known_ones_stay(step_m: float) -> None:
+    labeled = [walk(number, step_m=step_m) for number in range(12)]
+    unlabeled = [walk(number, step_m=step_m) for number in range(100, 104)]
     hidden = [replace(episode, action=None) for episode in unlabeled]
     result = infer_actions([*labeled, *hidden], seed=0)
     assert result.num_inferred == 4 and result.validation_rmse < 0.1
