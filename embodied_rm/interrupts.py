@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -28,7 +29,7 @@ def wait_until_interrupted() -> None:
     raise_when_terminated()
     with suppress(KeyboardInterrupt):
         while True:
-            signal.pause()
+            time.sleep(1)  # signal.pause() would miss a signal that comes just before it
 
 
 @contextmanager

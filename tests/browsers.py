@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,7 +68,9 @@ def open_printed_page(page: Page, process: subprocess.Popen[str]) -> None:
 
 def wait_for_step(page: Page, step: int) -> None:
     """Wait until the page of teleoperation shows a step of the first episode or take-over, or a later one."""
+    deadline_s = time.monotonic() + 60
     while int(str(page.locator("body").get_attribute("data-step")).split("/")[1]) < step:
+        assert time.monotonic() < deadline_s, f"step {step} is not shown"
         page.wait_for_timeout(50)
 
 

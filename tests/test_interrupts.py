@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from child_process import start_process
 
 from embodied_rm.interrupts import Terminated, defer_interrupts, raise_when_terminated
 
@@ -100,7 +101,7 @@ def test_in_another_thread_nothing_is_changed() -> None:
 @pytest.mark.parametrize("preparation", [WAIT_WHILE_IMPORTED, WAIT_AT_EXIT])
 def test_the_program_starts_and_ends_without_a_traceback(number: signal.Signals, preparation: str) -> None:
     words = [sys.executable, "-c", PROGRAM.format(preparation=preparation), "--version"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with start_process(words, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         while process.stdout.readline() != "waiting\n":
             assert process.poll() is None

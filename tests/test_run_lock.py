@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from child_process import start_process
 
 from embodied_rm.errors import UserError
 from embodied_rm.run_lock import LOCK_FILE, lock_folder
@@ -109,13 +110,11 @@ def test_of_many_processes_one_holds_it_at_a_time(tmp_path: Path) -> None:
     folder, counter = tmp_path / "run", tmp_path / "counter"
     folder.mkdir()
     counter.write_text("0")
-    processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(folder), str(counter)]) for _ in range(4)]
-    deadline = time.monotonic() + 200
-    try:
+    with ExitStack() as stack:
+        command = [sys.executable, "-c", COUNT, str(folder), str(counter)]
+        processes = [stack.enter_context(start_process(command)) for _ in range(4)]
+        deadline = time.monotonic() + 200
         assert [process.wait(timeout=deadline - time.monotonic()) for process in processes] == [0] * 4
-    finally:
-        for process in processes:
-            process.kill()
     assert counter.read_text() == "120"
 
 

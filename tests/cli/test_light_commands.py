@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import corruptions
 import pytest
+from child_process import start_process
 
 from embodied_rm.data.lerobot.write import DatasetWriter
 
@@ -38,9 +40,9 @@ def loaded_packages(output: str) -> set[str]:
     return set(output.rpartition("modules:")[2].split())
 
 
-def start(*words: str) -> subprocess.Popen[str]:
+def start(*words: str) -> AbstractContextManager[subprocess.Popen[str]]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sim'}"}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *words], stdout=subprocess.PIPE, text=True, env=env)
+    return start_process([sys.executable, "-c", SCRIPT, *words], env=env)
 
 
 @pytest.mark.parametrize("words", [["inspect"], ["inspect", "decode=false"], ["convert"]])

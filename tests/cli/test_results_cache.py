@@ -1,11 +1,12 @@
 """The results cache: read on other machines, measured again under other settings."""
 
 import json
-import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from child_process import start_process
 
 from embodied_rm.cli.compose import compose_typed
 from embodied_rm.errors import DataError, UserError
@@ -46,10 +47,10 @@ def test_results_are_read_as_written(cache):
 
 def test_processes_that_write_at_once_lose_no_cell_and_no_section(cache):
     page = cache.path.parent / "page.md"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", WRITE_CELLS, cache.path, page, str(number)]) for number in range(4)
-    ]
-    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    with ExitStack() as stack:
+        command = [sys.executable, "-c", WRITE_CELLS, str(cache.path), str(page)]
+        processes = [stack.enter_context(start_process([*command, str(number)])) for number in range(4)]
+        assert [process.wait() for process in processes] == [0, 0, 0, 0]
     expected = [(number, count) for number in range(4) for count in range(40)]
     assert all(cache.read(f"{number}/{count}", SETTINGS) == {"count": count} for number, count in expected)
     assert all(f"section {number} 39" in page.read_text() for number in range(4))

@@ -1,13 +1,13 @@
 """Take-over and exported starts by the command line."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browsers import open_printed_page, wait_for_step
+from child_process import start_process
 from playwright.sync_api import Page, expect
 from tiny_runs import REFINE, metrics
 
@@ -67,7 +67,7 @@ def test_a_person_takes_over_in_a_refinement(page: Page, demos: Path, cloned: Pa
     takeover = ["takeover.helper=person", "takeover.stall_steps=30"]
     command = [sys.executable, "-m", "embodied_rm", *REFINE, f"policy={cloned}", *reward, *learner, *takeover]
     out = [f"out={tmp_path}/run", "rollout_steps=30", "rlpd.updates_per_step=0.1"]
-    with subprocess.Popen([*command, *out], stdout=subprocess.PIPE, text=True) as process:
+    with start_process([*command, *out]) as process:
         open_printed_page(page, process)
         page.locator('body[data-step="take-over 1/0"]').wait_for(timeout=60_000)
         expect(page.get_by_role("alert")).to_contain_text("Your first move takes over")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from browsers import open_printed_page, wait_for_step
+from child_process import start_process
 from PIL import Image
 from playwright.sync_api import Page, expect
 
@@ -126,7 +126,7 @@ def test_arrows_are_those_of_the_first_view() -> None:
 def test_a_person_records_demonstrations_by_keyboard(page: Page, tmp_path: Path) -> None:
     small = ["tasks=[press_button]", "num_successes=0", "num_failures=0", "env.views=[front]", "env.image_size=64"]
     command = [sys.executable, "-m", "embodied_rm", "collect", *small, "policies=[person]", "rollouts_per_policy=1"]
-    with subprocess.Popen([*command, f"out={tmp_path}/run"], stdout=subprocess.PIPE, text=True) as process:
+    with start_process([*command, f"out={tmp_path}/run"]) as process:
         open_printed_page(page, process)
         page.locator('body[data-step="episode 1/0"]').wait_for(timeout=60_000)
         expect(page.get_by_role("alert")).to_contain_text("begins with your first move")
