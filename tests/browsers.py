@@ -70,7 +70,7 @@ def wait_for_step(page: Page, step: int) -> None:
     """Wait until the page of teleoperation shows a step of the first episode or take-over, or a later one."""
     deadline_s = time.monotonic() + 60
     while int(str(page.locator("body").get_attribute("data-step")).split("/")[1]) < step:
-        assert time.monotonic() < deadline_s, f"step {step} is not shown"
+        assert time.monotonic() < deadline_s, f"the page does not come to step {step}"
         page.wait_for_timeout(50)
 
 
