@@ -25,6 +25,7 @@ from embodied_rm.types import Array, Frames, IntArray, Views
 APPLICATION_ID = "embodied_rm"
 MAX_HEIGHT_PX = 360  # taller images are downscaled
 JPEG_QUALITY = 85
+FLUSH_TIMEOUT_S = 120.0  # Rerun would wait for ever, and call no handlers of signals
 PREDICTION_COLORS = {
     "progress": (60, 170, 90),
     "low": (60, 170, 90, 110),
@@ -108,7 +109,7 @@ def log_views(stream: rr.RecordingStream, views: Views, first_frame: int, fps: f
         blobs = [np.frombuffer(encode_jpeg(frame), np.uint8) for frame in views.frames[:, v]]
         images = rr.EncodedImage.columns(blob=blobs, media_type=["image/jpeg"] * len(blobs))
         stream.send_columns(view_entity_path(name), times, images, strict=True)
-    stream.flush()
+    stream.flush(timeout_sec=FLUSH_TIMEOUT_S)
 
 
 def time_columns(frames: IntArray, fps: float) -> list[rr.TimeColumn]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -145,8 +146,9 @@ def test_displayed_image_matches_the_displayed_number(page, server):
         wait_for_frame(page, frame)
     page.keyboard.press("Home")
     page.keyboard.press("Space")
-    timesteps = []
+    timesteps, deadline_s = [], time.monotonic() + 60
     while not timesteps or timesteps[-1][0] < LENGTH - 1:
+        assert time.monotonic() < deadline_s
         timesteps.append(read_page(page))
     assert (
         all(painted_frames == [frame] * 3 for frame, painted_frames in timesteps)

@@ -328,9 +328,12 @@ def test_forked_or_pickled_decoder_starts_its_own_child(video, decoder):
     copy.close()
     child = os.fork()
     if child == 0:
-        ok = read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != pid
-        decoder.close()
-        os._exit(0 if ok else 1)
+        try:
+            assert read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != pid
+            decoder.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert decoder._process.pid == pid and decoder._process.poll() is None
     assert read_numbers(decoder.read(video, [9 / FPS], FPS)) == [9]
@@ -341,7 +344,11 @@ def test_a_fork_during_a_request_of_another_thread_can_read(video, decoder):
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # a deadlock ends
-            os._exit(0 if read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] else 1)
+            try:
+                assert read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5]
+                os._exit(0)
+            finally:
+                os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -121,7 +121,7 @@ def test_decoders_side_by_side_give_the_same_frames(name: str, decoder: VideoDec
     start = threading.Barrier(4)
 
     def read(reader: VideoDecoder) -> bool:
-        start.wait()
+        start.wait(60)
         frames = [reader.read(path, info.timestamps, info.fps) for _ in range(3)]
         return all(np.array_equal(each, expected) for each in frames)
 

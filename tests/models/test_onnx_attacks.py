@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -237,7 +238,7 @@ def test_a_graph_that_computes_for_hours_is_ended(monkeypatch: pytest.MonkeyPatc
 
 def test_ctrl_c_ends_a_graph() -> None:
     run = load_graph(endless(), "success", ["logit"])
-    Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         run(torch.ones(2, WIDTH), torch.ones(2, WIDTH))
     assert wait_until(lambda: not onnx_runs._active_options)

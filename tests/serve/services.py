@@ -42,7 +42,7 @@ def serving(
     finally:
         running["request_shutdown"]()
         thread.join(20)
-        handle.executor.shutdown()
+        handle.executor.shutdown(wait=False, cancel_futures=True)
         torch.set_num_threads(num_threads)
         assert not thread.is_alive()
 

@@ -66,6 +66,7 @@ def test_messages_count_as_queued_memory() -> None:
         header_json = json.dumps({**header, "client_id": client_id}).encode()
         request = SESSION_CLASSES["SessionRequest"](header=header_json, body=bytes(512 * 512 * 3))
         call = channel.unary_unary(RESET).future(request.SerializeToString(), timeout=20, metadata=KEY)
+        call.exception(timeout=60)
         return call.code()
 
     limits = {"max_body_mb": 1, "max_queue_mb": 2}

@@ -1,6 +1,7 @@
 """Scoring by a pool of Ray actors; each writes its own shards."""
 
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from embodied_rm.threads import count_cores
 RETRIES = {"max_restarts": 1, "max_task_retries": 1}
 """An actor that is lost, as with its machine, starts again once, and scores its shard again."""
 
+MAX_WAIT_S = 1.0  # seconds until signals are handled
+
 
 def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     """Score shards, and yield each after it is stored, in any order; `UserError` if Ray or an actor fails.
@@ -24,16 +27,13 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     """
     shard_by_number = {shard.number: shard for shard in shards}
     with connect_ray("engine=ray", job.config.ray_address, max(count_cores(), job.config.num_workers)) as ray:
-        from ray.util import ActorPool
-
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         resources = actor_resources(job, nodes)
         num_actors = min(job.config.num_workers, len(shards), count_actors(resources, nodes))
         actor_class = ray.remote(**resources, **RETRIES)(ScoringActor)
         actors = [actor_class.remote(job, Path.cwd(), int(resources["num_cpus"])) for _ in range(num_actors)]
         try:
-            pool: Any = ActorPool(actors)
-            for number, error in pool.map_unordered(lambda actor, shard: actor.score.remote(shard), shards):
+            for number, error in score_shards(ray, actors, shards):
                 if error:
                     raise UserError(error)
                 yield shard_by_number[number]
@@ -45,6 +45,22 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
         finally:
             for actor in actors:
                 ray.kill(actor)
+
+
+def score_shards(ray: Any, actors: Sequence[Any], shards: Sequence[Shard]) -> Iterator[tuple[int, str]]:
+    """Yield the results of actors in any order, see `ScoringActor.score`.
+
+    `ActorPool` of Ray waits without a limit, and Ray calls no handlers of signals while it waits.
+    """
+    idle, waiting, busy = list(actors), deque(shards), dict[Any, Any]()
+    while waiting or busy:
+        while idle and waiting:
+            actor = idle.pop()
+            busy[actor.score.remote(waiting.popleft())] = actor
+        done, _ = ray.wait(list(busy), timeout=MAX_WAIT_S)
+        for result in done:
+            idle.append(busy.pop(result))
+            yield ray.get(result)
 
 
 def first_line(error: Exception) -> str:

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+STOP_TIMEOUT_S = 30.0  # a thread that does not return from OpenGL ends with the process
 Job = tuple[Callable[[T], None], "Future[None]"]
 
 
@@ -67,4 +68,4 @@ def _run_job(resource: T, job: Callable[[T], None], future: Future[None]) -> Non
 
 def _stop_thread(jobs: SimpleQueue[Job[T] | None], thread: threading.Thread) -> None:
     jobs.put(None)
-    thread.join()
+    thread.join(STOP_TIMEOUT_S)
