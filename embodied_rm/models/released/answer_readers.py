@@ -18,7 +18,7 @@ PROGRESS_PATTERNS = (
     re.compile(rf'"{PROGRESS_KEY}"\s*:\s*"?(NA|[0-9.]+)', re.IGNORECASE),
     re.compile(r"\b(0(?:\.[0-9]+)?|1(?:\.0)?)\b"),
     re.compile(r"(?:progress|score)[:\s]*([0-9]*\.?[0-9]+)", re.IGNORECASE),
-    re.compile(r"([0-9]*\.?[0-9]+)\s*$"),
+    re.compile(r"(?<![0-9])([0-9]++(?:\.[0-9]++)?+|\.[0-9]++)\s*+$"),  # ([0-9]*\.?[0-9]+)\s*$ in linear time
     re.compile(r"^([0-9]*\.?[0-9]+)"),
 )
 """Where a progress is looked for, in this order, if the JSON has none."""

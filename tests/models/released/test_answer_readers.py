@@ -6,11 +6,14 @@ number, None is expected here; so are a cut-off tag, `nan` and `inf`.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 
 import pytest
 
 from embodied_rm.models.released.answer_readers import (
+    PROGRESS_PATTERNS,
     read_comparison,
     read_completion,
     read_grade,
@@ -90,3 +93,17 @@ def test_an_answer_has_the_value_that_its_authors_read(
     read: Callable[[str], float | None], text: str, value: float | None
 ) -> None:
     assert read(text) == (value if value is None else pytest.approx(value))
+
+
+@pytest.mark.parametrize("piece", ["1", "1.", "1 ", ".", "0.", "score", "score: "])
+def test_a_progress_is_looked_for_in_linear_time(piece: str) -> None:
+    """At the end of a text, a number of a million digits was looked for from each of them."""
+    assert read_progress(f"about {piece * 500_000}x") in (None, 0.0, 1.0)
+
+
+def test_the_number_at_the_end_is_that_of_the_authors_pattern() -> None:
+    pattern = re.compile(r"([0-9]*\.?[0-9]+)\s*$")
+    for characters in itertools.chain.from_iterable(itertools.product("2.a \n", repeat=length) for length in range(7)):
+        text = "".join(characters)
+        matches = [each.search(text) for each in (pattern, PROGRESS_PATTERNS[3])]
+        assert len({match and match[1] for match in matches}) == 1, text
