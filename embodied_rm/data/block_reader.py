@@ -105,8 +105,13 @@ def count_blocks(source: EpisodeSource, indices: Iterable[int]) -> int:
 def prefetch(items: Iterable[T]) -> Generator[T]:
     """Iterate over the items in a thread, up to `PREFETCH_COUNT` items ahead."""
     iterator = iter(items)
-    with ThreadPoolExecutor(1, thread_name_prefix="video") as executor:
+    executor = ThreadPoolExecutor(1, thread_name_prefix="video")
+    try:
         futures = deque(executor.submit(next, iterator, None) for _ in range(PREFETCH_COUNT))
         while (item := futures.popleft().result()) is not None:
             futures.append(executor.submit(next, iterator, None))
             yield item
+    finally:
+        # Garbage collection may close an iteration that an error ended, in any thread, even in one that is just
+        # starting: to wait for the end of another thread would then be a deadlock.
+        executor.shutdown(wait=False, cancel_futures=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +71,21 @@ def test_prefetch_is_limited() -> None:
     for used, item in enumerate(prefetch(produced.append(i) or i for i in range(1, 50))):
         assert item == used + 1 and len(produced) <= used + 1 + PREFETCH_COUNT
     assert len(produced) == 49
+
+
+def test_an_iteration_that_is_given_up_does_not_wait_for_the_item_that_is_read() -> None:
+    """Garbage collection closed it in a thread that was starting, which then waited for ever for the reading thread."""
+    is_read, was_awaited = threading.Event(), []
+
+    def items() -> Iterator[int]:
+        yield 1
+        was_awaited.append(is_read.wait(60))
+
+    iterator = prefetch(items())
+    assert next(iterator) == 1
+    iterator.close()
+    assert not was_awaited
+    is_read.set()
 
 
 def test_unreadable_video_is_named_and_next_episode_is_complete(tmp_path: Path) -> None:
