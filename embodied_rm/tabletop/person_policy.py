@@ -48,7 +48,7 @@ class PersonPolicy:
         """Return the action of the next step, float32 [1, 4]; if an episode or a take-over starts, wait for a move."""
         self._episode, self._step = (self._episode + 1, 0) if starts else (self._episode, self._step + 1)
         begins = TAKEOVER_BEGINS if self._takes_over else EPISODE_BEGINS
-        self.show(begins if starts else "")
+        self.show(begins if starts else "", starts=starts)
         if starts:
             self._session.wait_for_motion()
             self._next_time_s = time.monotonic()
@@ -56,8 +56,8 @@ class PersonPolicy:
         time.sleep(max(0.0, self._next_time_s - time.monotonic()))
         return self._session.read_action(ACTION_DIM)[None]
 
-    def show(self, message: str) -> None:
-        """Let the page show the current images, and a message."""
+    def show(self, message: str, *, starts: bool = False) -> None:
+        """Let the page show the current images and a message, and whether an episode or a take-over starts."""
         state = {
             "instruction": self._envs.instructions[0],
             "part": f"{'take-over' if self._takes_over else 'episode'} {self._episode}",
@@ -67,7 +67,7 @@ class PersonPolicy:
             "share": None if self._takes_over else self._step / self._envs.max_episode_steps,
             "axes": self._axes.tolist(),
         }
-        self._session.publish(self._envs.render_views()[0], state)
+        self._session.publish(self._envs.render_views()[0], state, starts=starts)
 
 
 class PersonHelper:

@@ -37,18 +37,23 @@ function readMotion() {
   return motion.map((value) => scale * Math.max(-1, Math.min(1, value)));
 }
 
-function sendCommand(now) {
+function sendCommand() {
   const [right, forward, up] = readMotion();
   const world = [0, 1].map((k) => Math.max(-1, Math.min(1, right * axes[0][k] + forward * axes[1][k])));
   const body = JSON.stringify({ action: [...world, up, closed ? 1 : -1] });
-  if (body !== sent || now - sentTime > SEND_MS) {
-    [sent, sentTime] = [body, now];
+  if (body !== sent || performance.now() - sentTime > SEND_MS) {
+    [sent, sentTime] = [body, performance.now()];
     request("command", { method: "PUT", headers: { "Content-Type": "application/json" }, body }).catch(end);
   }
-  if (!ended) requestAnimationFrame(sendCommand);
+}
+
+function sendCommands() {
+  sendCommand();
+  if (!ended) requestAnimationFrame(sendCommands);
 }
 
 async function showSteps() {
+  let part = "";  // episode or take-over
   for (let number = 0; !ended;) {
     const step = await request(`steps/${number}`);
     if (step.number === number) continue;
@@ -62,6 +67,10 @@ async function showSteps() {
     $("share").hidden = step.share === null;
     $("share").value = step.share ?? 0;
     showMessage(step.message);
+    if (step.part !== part) {
+      [part, sent] = [step.part, ""];
+      sendCommand();  // that nothing moves yet: a key that is held from before begins nothing
+    }
     document.body.dataset.step = `${step.part}/${step.step}`;
   }
 }
@@ -75,5 +84,5 @@ addEventListener("keydown", (event) => {
 addEventListener("keyup", (event) => pressed.delete(event.code));
 addEventListener("blur", () => pressed.clear());
 
-requestAnimationFrame(sendCommand);
+sendCommands();
 await showSteps().catch(end);

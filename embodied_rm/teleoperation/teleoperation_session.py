@@ -28,10 +28,15 @@ class TeleoperationSession:
         self._command, self._command_time_s = (0.0,) * num_motions, -COMMAND_TIMEOUT_S
         self._has_rested = False
 
-    def publish(self, views: Sequence[Frames], state: Mapping[str, Any]) -> None:
-        """Let the page show the images, uint8 [H, W, 3], and the state of a step."""
+    def publish(self, views: Sequence[Frames], state: Mapping[str, Any], *, starts: bool = False) -> None:
+        """Let the page show the images, uint8 [H, W, 3], and the state of a step.
+
+        `starts`: an episode or a take-over starts, and the commands before it count no longer.
+        """
         image = encode_jpeg(concat_horizontal([view[None] for view in views])[0])
         with self._changed:
+            if starts:
+                self._command_time_s, self._has_rested = -COMMAND_TIMEOUT_S, False
             self._number, self._image, self._state = self._number + 1, image, dict(state)
             self._changed.notify_all()
 
@@ -65,8 +70,6 @@ class TeleoperationSession:
     def wait_for_motion(self) -> None:
         """Wait until a command moves something, after one that does not: a key may still be held. Ctrl-C ends it."""
         with self._changed:
-            self._command_time_s = -COMMAND_TIMEOUT_S  # that of the episode before
-            self._has_rested = False
             while not self._changed.wait_for(self._begins, INTERRUPT_CHECK_S):
                 continue
 

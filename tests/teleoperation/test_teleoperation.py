@@ -6,7 +6,6 @@ import io
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,18 +55,18 @@ def test_an_episode_waits_for_the_first_move_after_it_began() -> None:
         session.wait_for_motion()
         waited.set()
 
+    session.publish(IMAGES, STATE, starts=True)
+    session.command([0, 0, 0, 1])  # before anybody waits for it
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.1)
-    session.command([0, 0, 0, 1])
     assert not waited.wait(0.3), "the grip alone begins nothing"
     session.command([0, 0, -1, 1])
     assert waited.wait(20)
     thread.join()
     waited.clear()
+    session.publish(IMAGES, STATE, starts=True)
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.1)
     for _ in range(3):
         session.command([0, 0, -1, 1])
         assert not waited.wait(0.1), "the key of the episode before is still held"
