@@ -15,6 +15,7 @@ from embodied_rm.run_folder import Reporter
 from embodied_rm.tabletop.clone_policy import demonstration_rows, read_episodes
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
 from embodied_rm.types import Episode
+from embodied_sim.observation import PROPRIO_DIM
 from embodied_sim.registry import make_task
 
 MIN_LABELED = 2  # episodes with actions that an inverse dynamics model needs
@@ -35,7 +36,8 @@ def clone_inferred(cell: MethodCell, data: Path, share: float, eval_episodes: in
         source, demonstration_rows(source, make_task(cell.task).name, failures=True), None, reporter
     )
     if share < 1:
-        episodes = infer_actions(drop_actions(episodes, share, cell.seed), cell.seed).episodes
+        action_free = drop_actions(episodes, share, cell.seed)
+        episodes = infer_actions(action_free, cell.seed, proprio_dim=PROPRIO_DIM).episodes
     pairs = make_demo_pairs([episode for episode in episodes if episode.success])
     policy, _ = clone(pairs, CloneConfig(seed=cell.seed), length_dims=pairs.observation.shape[1])
     evaluate = make_evaluator(cell.task, EnvConfig(), episodes=eval_episodes, seed=cell.seed)

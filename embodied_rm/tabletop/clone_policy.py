@@ -147,7 +147,8 @@ def read_action_free(
     """
     source = LeRobotDataset(resolve_dataset(path))
     episodes = read_episodes(source, demonstration_rows(source, task, failures=failures), net, reporter)
-    inferred = infer_actions([*labeled, *(replace(episode, action=None) for episode in episodes)], seed=0)
+    action_free = [replace(episode, action=None) for episode in episodes]
+    inferred = infer_actions([*labeled, *action_free], seed=0, proprio_dim=PROPRIO_DIM)
     error = f"{inferred.validation_rmse:.3f}"
     reporter.table("inferred actions", {"episodes": inferred.num_inferred, "error on unseen episodes, RMSE": error})
     return inferred.episodes[len(labeled) :]

@@ -45,6 +45,16 @@ def test_actions_are_recovered_and_known_ones_stay(step_m: float) -> None:
         assert not episode.action[-1].any(), "the last action is not taken"
 
 
+def test_what_is_not_of_the_robot_has_no_effect() -> None:
+    def infer(scene: float) -> Episode:
+        """The third coordinate is drawn per episode."""
+        states = [walk(number).state * np.array([1, 1, scene], np.float32) for number in range(4)]
+        *labeled, hidden = (replace(walk(number), state=state) for number, state in enumerate(states))
+        return infer_actions([*labeled, replace(hidden, action=None)], seed=0, proprio_dim=2).episodes[-1]
+
+    np.testing.assert_array_equal(infer(1.0).action, infer(7.0).action)
+
+
 def test_an_episode_of_one_frame_passes_through() -> None:
     short = replace(walk(3, length=1), action=None)
     result = infer_actions([walk(0), walk(1), short], seed=0)

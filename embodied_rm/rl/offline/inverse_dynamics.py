@@ -26,24 +26,28 @@ VALIDATION_SHARE = 0.1
 
 
 class InverseDynamics(nn.Module):
-    """Actions [B, A] that lead from observations [B, D] to the next ones [B, D]."""
+    """Actions [B, A] that lead from observations [B, D] to the next ones [B, D].
 
-    def __init__(self, obs_dim: int, action_dim: int) -> None:
+    Only the leading proprioceptive columns are seen: from few episodes, the positions of objects are learned by heart.
+    """
+
+    def __init__(self, proprio_dim: int, action_dim: int) -> None:
         super().__init__()
-        self.normalizer = ObservationNormalizer(obs_dim, obs_dim)
-        self.change_normalizer = ObservationNormalizer(obs_dim)
-        self.mlp = mlp(3 * obs_dim, HIDDEN_SIZES, action_dim, output_gain=0.01)
+        self.proprio_dim = proprio_dim
+        self.normalizer = ObservationNormalizer(proprio_dim, proprio_dim)
+        self.change_normalizer = ObservationNormalizer(proprio_dim)
+        self.mlp = mlp(3 * proprio_dim, HIDDEN_SIZES, action_dim, output_gain=0.01)
 
     def fit_normalizers(self, observation: Tensor, next_observation: Tensor) -> None:
         """Set the statistics of observations and of their changes; those may be far below a millimeter."""
-        self.normalizer.fit(observation)
-        change = next_observation - observation
+        self.normalizer.fit(observation[:, : self.proprio_dim])
+        change = (next_observation - observation)[:, : self.proprio_dim]
         self.change_normalizer.mean.copy_(change.mean(0))
         self.change_normalizer.std.copy_(change.std(0, correction=0).clamp_min(1e-6))
 
     def forward(self, observation: Tensor, next_observation: Tensor) -> Tensor:
-        change = self.change_normalizer(next_observation - observation)
-        actions: Tensor = self.mlp(torch.cat([self.normalizer(observation), change], dim=-1))
+        change = self.change_normalizer((next_observation - observation)[:, : self.proprio_dim])
+        actions: Tensor = self.mlp(torch.cat([self.normalizer(observation[:, : self.proprio_dim]), change], dim=-1))
         return actions
 
 
@@ -57,12 +61,13 @@ class InferredActions:
 
 
 @torch_threads(1)
-def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
+def infer_actions(episodes: Sequence[Episode], seed: int, *, proprio_dim: int | None = None) -> InferredActions:
     """Fill in the actions of episodes that have none.
 
     Args:
         episodes: Episodes with states, of which at least two have actions.
         seed: Of held-out episodes, initial weights and batches.
+        proprio_dim: Leading columns of the states that describe the robot; None: all.
 
     Raises:
         DataError: Fewer than two episodes have actions, an episode has no states, or frame rates or sizes differ.
@@ -75,7 +80,7 @@ def infer_actions(episodes: Sequence[Episode], seed: int) -> InferredActions:
     for episode in episodes:
         check_state(episode, transitions.observation.shape[1])
     train, validation = transitions.split(VALIDATION_SHARE, seed)
-    model = train_model(train, seed)
+    model = train_model(train, seed, proprio_dim or train.observation.shape[1])
     with torch.no_grad():
         error = model(validation.observation, validation.next_observation) - validation.action
     bounds = transitions.action.amin(0), transitions.action.amax(0)
@@ -102,12 +107,12 @@ def check_state(episode: Episode, obs_dim: int) -> None:
         raise DataError(f"{episode.name}: its state has size {episode.state.shape[1]}, that of the others {obs_dim}")
 
 
-def train_model(train: OfflineTransitions, seed: int) -> InverseDynamics:
+def train_model(train: OfflineTransitions, seed: int, proprio_dim: int) -> InverseDynamics:
     """Return a model of the actions of transitions."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = InverseDynamics(train.observation.shape[1], train.action.shape[1])
+        model = InverseDynamics(proprio_dim, train.action.shape[1])
     model.fit_normalizers(train.observation, train.next_observation)
     optimizer = torch.optim.Adam(model.mlp.parameters(), lr=LEARNING_RATE, fused=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
