@@ -319,6 +319,18 @@ def test_file_that_crashes_the_child_raises_an_error(video, tmp_path, monkeypatc
         assert len(decoder.probe(video)) == LENGTH
 
 
+def run_in_fork(check):
+    """Return whether a check holds in a forked process, which never goes on with the tests."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # a deadlock ends
+        try:
+            os._exit(0 if check() else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def test_forked_or_pickled_decoder_starts_its_own_child(video, decoder):
     decoder.probe(video)
     pid = decoder._process.pid
@@ -326,30 +338,20 @@ def test_forked_or_pickled_decoder_starts_its_own_child(video, decoder):
     assert read_numbers(copy.read(video, [3 / FPS], FPS)) == [3]
     assert copy._process.pid != pid
     copy.close()
-    child = os.fork()
-    if child == 0:
-        try:
-            assert read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != pid
-            decoder.close()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def read_and_close():
+        is_right = read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != pid
+        decoder.close()
+        return is_right
+
+    assert run_in_fork(read_and_close)
     assert decoder._process.pid == pid and decoder._process.poll() is None
     assert read_numbers(decoder.read(video, [9 / FPS], FPS)) == [9]
 
 
 def test_a_fork_during_a_request_of_another_thread_can_read(video, decoder):
     with decoder._lock:  # the thread that would release it does not exist in the child
-        child = os.fork()
-        if child == 0:
-            signal.alarm(60)  # a deadlock ends
-            try:
-                assert read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5]
-                os._exit(0)
-            finally:
-                os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+        assert run_in_fork(lambda: read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5])
 
 
 def test_rewritten_file_is_reread(tmp_path, decoder):

@@ -26,28 +26,24 @@ VALIDATION_SHARE = 0.1
 
 
 class InverseDynamics(nn.Module):
-    """Actions [B, A] that lead from observations [B, D] to the next ones [B, D].
+    """Actions [B, A] that lead from observations [B, D] to the next ones [B, D]."""
 
-    Only the leading proprioceptive columns are seen: from few episodes, the positions of objects are learned by heart.
-    """
-
-    def __init__(self, proprio_dim: int, action_dim: int) -> None:
+    def __init__(self, obs_dim: int, action_dim: int) -> None:
         super().__init__()
-        self.proprio_dim = proprio_dim
-        self.normalizer = ObservationNormalizer(proprio_dim, proprio_dim)
-        self.change_normalizer = ObservationNormalizer(proprio_dim)
-        self.mlp = mlp(3 * proprio_dim, HIDDEN_SIZES, action_dim, output_gain=0.01)
+        self.normalizer = ObservationNormalizer(obs_dim, obs_dim)
+        self.change_normalizer = ObservationNormalizer(obs_dim)
+        self.mlp = mlp(3 * obs_dim, HIDDEN_SIZES, action_dim, output_gain=0.01)
 
     def fit_normalizers(self, observation: Tensor, next_observation: Tensor) -> None:
         """Set the statistics of observations and of their changes; those may be far below a millimeter."""
-        self.normalizer.fit(observation[:, : self.proprio_dim])
-        change = (next_observation - observation)[:, : self.proprio_dim]
+        self.normalizer.fit(observation)
+        change = next_observation - observation
         self.change_normalizer.mean.copy_(change.mean(0))
         self.change_normalizer.std.copy_(change.std(0, correction=0).clamp_min(1e-6))
 
     def forward(self, observation: Tensor, next_observation: Tensor) -> Tensor:
-        change = self.change_normalizer((next_observation - observation)[:, : self.proprio_dim])
-        actions: Tensor = self.mlp(torch.cat([self.normalizer(observation[:, : self.proprio_dim]), change], dim=-1))
+        change = self.change_normalizer(next_observation - observation)
+        actions: Tensor = self.mlp(torch.cat([self.normalizer(observation), change], dim=-1))
         return actions
 
 
@@ -67,7 +63,8 @@ def infer_actions(episodes: Sequence[Episode], seed: int, *, proprio_dim: int | 
     Args:
         episodes: Episodes with states, of which at least two have actions.
         seed: Of held-out episodes, initial weights and batches.
-        proprio_dim: Leading columns of the states that describe the robot; None: all.
+        proprio_dim: Leading columns of the states that describe the robot; None: all. Only these are used: from few
+            episodes, the positions of objects are learned by heart.
 
     Raises:
         DataError: Fewer than two episodes have actions, an episode has no states, or frame rates or sizes differ.
@@ -79,12 +76,19 @@ def infer_actions(episodes: Sequence[Episode], seed: int, *, proprio_dim: int | 
     transitions = make_transitions(labeled, [np.zeros(len(episode) - 1, np.float32) for episode in labeled])
     for episode in episodes:
         check_state(episode, transitions.observation.shape[1])
+    observation, next_observation = transitions.observation, transitions.next_observation
+    transitions = replace(
+        transitions, observation=observation[:, :proprio_dim], next_observation=next_observation[:, :proprio_dim]
+    )
     train, validation = transitions.split(VALIDATION_SHARE, seed)
-    model = train_model(train, seed, proprio_dim or train.observation.shape[1])
+    model = train_model(train, seed)
     with torch.no_grad():
         error = model(validation.observation, validation.next_observation) - validation.action
     bounds = transitions.action.amin(0), transitions.action.amax(0)
-    filled = [episode if episode.action is not None else with_actions(episode, model, bounds) for episode in episodes]
+    filled = [
+        episode if episode.action is not None else with_actions(episode, model, bounds, proprio_dim)
+        for episode in episodes
+    ]
     rmse = float(error.square().mean().sqrt())
     return InferredActions(episodes=filled, num_inferred=len(episodes) - len(labeled), validation_rmse=rmse)
 
@@ -107,12 +111,12 @@ def check_state(episode: Episode, obs_dim: int) -> None:
         raise DataError(f"{episode.name}: its state has size {episode.state.shape[1]}, that of the others {obs_dim}")
 
 
-def train_model(train: OfflineTransitions, seed: int, proprio_dim: int) -> InverseDynamics:
+def train_model(train: OfflineTransitions, seed: int) -> InverseDynamics:
     """Return a model of the actions of transitions."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = InverseDynamics(proprio_dim, train.action.shape[1])
+        model = InverseDynamics(train.observation.shape[1], train.action.shape[1])
     model.fit_normalizers(train.observation, train.next_observation)
     optimizer = torch.optim.Adam(model.mlp.parameters(), lr=LEARNING_RATE, fused=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
@@ -125,12 +129,14 @@ def train_model(train: OfflineTransitions, seed: int, proprio_dim: int) -> Inver
     return model
 
 
-def with_actions(episode: Episode, model: InverseDynamics, bounds: tuple[Tensor, Tensor]) -> Episode:
+def with_actions(
+    episode: Episode, model: InverseDynamics, bounds: tuple[Tensor, Tensor], proprio_dim: int | None
+) -> Episode:
     """Return the episode with the actions, within bounds [A], that lead from each state to the next.
 
     The last frame has no next state: its action, which is not taken, is 0.
     """
-    states = torch.from_numpy(np.asarray(episode.state, np.float32))
+    states = torch.from_numpy(np.asarray(episode.state, np.float32)[:, :proprio_dim])
     with torch.no_grad():
         actions: Array = model(states[:-1], states[1:]).clamp(*bounds).numpy()
     return replace(episode, action=np.concatenate([actions, np.zeros((1, actions.shape[1]), np.float32)]))
