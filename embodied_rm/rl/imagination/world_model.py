@@ -19,10 +19,9 @@ from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode
 from embodied_rm.rl.learner.ensemble_mlp import EnsembleMLP
-from embodied_rm.rl.learner.policy import ObservationNormalizer
+from embodied_rm.rl.learner.policy import MIN_CHANGE_STD, ObservationNormalizer
 
 ARCHITECTURE = "world_model"
-MIN_CHANGE_STD = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +64,7 @@ class WorldModel(nn.Module):
         for name, normalizer, change_normalizer in columns:
             values = [getattr(episode, name) for episode in episodes]
             normalizer.fit(torch.cat(values))
-            change = torch.cat([value.diff(dim=0) for value in values])
-            change_normalizer.mean.copy_(change.mean(0))
-            change_normalizer.std.copy_(change.std(0, correction=0).clamp_min(MIN_CHANGE_STD))
+            change_normalizer.fit(torch.cat([value.diff(dim=0) for value in values]), MIN_CHANGE_STD)
 
     def start(self, observation: Tensor, embedding: Tensor) -> LatentState:
         """Return the state of observations [B, D] and embeddings [B, W], equal for all members."""

@@ -21,6 +21,7 @@ from embodied_rm.threads import torch_threads
 ARCHITECTURE = "gaussian_policy"
 MIN_STD = 1e-2
 """Smallest standard deviation of an observation feature, so that features that were nearly constant do not explode."""
+MIN_CHANGE_STD = 1e-6  # of the change of a feature in one step, which may be far below a millimeter
 ROUNDING = 1e-6  # of a number that is stored in single precision
 MAX_NORMALIZED_OBS = 10.0
 LENGTH_SCALE_M = 0.03
@@ -84,10 +85,10 @@ class ObservationNormalizer(nn.Module):
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
 
-    def fit(self, observations: Tensor) -> None:
+    def fit(self, observations: Tensor, min_std: float = MIN_STD) -> None:
         """Set mean and standard deviation to those of observations [B, D]."""
         self.mean.copy_(observations.mean(0))
-        self.std.copy_(observations.std(0, correction=0).clamp_min(MIN_STD))
+        self.std.copy_(observations.std(0, correction=0).clamp_min(min_std))
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return the normalized observation [..., size + length_dims]."""

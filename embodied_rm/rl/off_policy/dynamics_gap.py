@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from embodied_rm.rl.learner.policy import ObservationNormalizer, mlp
+from embodied_rm.rl.learner.policy import MIN_CHANGE_STD, ObservationNormalizer, mlp
 from embodied_rm.rl.offline.transitions import OfflineTransitions
 
 HIDDEN_SIZES = (128, 128)
@@ -34,9 +34,7 @@ class DynamicsGap(nn.Module):
         obs_dim, action_dim = recorded.observation.shape[1], recorded.action.shape[1]
         self.normalizer = normalizer
         self.change_normalizer = ObservationNormalizer(obs_dim)
-        change = recorded.next_observation - recorded.observation
-        self.change_normalizer.mean.copy_(change.mean(0))
-        self.change_normalizer.std.copy_(change.std(0, correction=0).clamp_min(1e-6))
+        self.change_normalizer.fit(recorded.next_observation - recorded.observation, MIN_CHANGE_STD)
         inputs = obs_dim + normalizer.length_dims + action_dim
         self.without_next = mlp(inputs, HIDDEN_SIZES, 1, output_gain=0.01)
         self.with_next = mlp(inputs + obs_dim, HIDDEN_SIZES, 1, output_gain=0.01)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import huber_loss
 
 from embodied_rm.errors import DataError
-from embodied_rm.rl.learner.policy import ObservationNormalizer, mlp
+from embodied_rm.rl.learner.policy import MIN_CHANGE_STD, ObservationNormalizer, mlp
 from embodied_rm.rl.offline.transitions import OfflineTransitions, make_transitions
 from embodied_rm.threads import torch_threads
 from embodied_rm.types import Array, Episode
@@ -37,9 +37,7 @@ class InverseDynamics(nn.Module):
     def fit_normalizers(self, observation: Tensor, next_observation: Tensor) -> None:
         """Set the statistics of observations and of their changes; those may be far below a millimeter."""
         self.normalizer.fit(observation)
-        change = next_observation - observation
-        self.change_normalizer.mean.copy_(change.mean(0))
-        self.change_normalizer.std.copy_(change.std(0, correction=0).clamp_min(1e-6))
+        self.change_normalizer.fit(next_observation - observation, MIN_CHANGE_STD)
 
     def forward(self, observation: Tensor, next_observation: Tensor) -> Tensor:
         change = self.change_normalizer(next_observation - observation)
