@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from embodied_rm_client import LearnedReward, RewardClient, ShapingConfig
-from envs import MAX_EPISODE_STEPS, MetaWorldEnv, ResettingVecEnv, make_envs, render_views
+from envs import MAX_EPISODE_STEPS, MetaWorldEnv, make_envs, render_views
 from episode_recorder import SUCCESS_HOLD_STEPS, EpisodeRecorder, write_instruction
 from metaworld.policies import ENV_POLICY_MAP
+from sb3_vec_env import ResettingVecEnv
 from scene import ACTION_REPEAT, TASK_INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
