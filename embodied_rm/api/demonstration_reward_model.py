@@ -182,5 +182,6 @@ def read_thinned(
 
 def thinning_stride(meta: EpisodeMeta, max_frames: int = EncodingConfig.max_frames) -> int:
     """Return n such that every n-th frame of a demonstration is decoded; each annotated subtask keeps a frame."""
-    shortest = min((subtask.end - subtask.start for subtask in meta.subtasks), default=meta.length)
-    return min(demonstration_stride(meta.length, max_frames), shortest)
+    from embodied_rm.data.source import subtask_stride
+
+    return subtask_stride(meta, demonstration_stride(meta.length, max_frames))

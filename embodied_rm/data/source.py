@@ -204,6 +204,11 @@ def stride_indices(length: int, stride: int) -> IntArray:
     return frame_indices if frame_indices[-1] == length - 1 else np.append(frame_indices, length - 1)
 
 
+def subtask_stride(meta: EpisodeMeta, stride: int) -> int:
+    """Return the largest stride up to `stride` by which each annotated subtask of an episode keeps a frame."""
+    return min([stride, *(subtask.end - subtask.start for subtask in meta.subtasks)])
+
+
 def resample_subtasks(subtasks: Sequence[Subtask], frame_indices: IntArray) -> tuple[Subtask, ...]:
     """Convert subtasks to indices of the selected frames. `DataError`: one contains no selected frame."""
     resampled = []

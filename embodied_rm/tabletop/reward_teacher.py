@@ -8,6 +8,7 @@ import numpy as np
 
 from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.source import subtask_stride
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardModel
 from embodied_rm.models.scoring import episode_views, score_video
@@ -29,8 +30,10 @@ def open_teacher(config: RefineCommand, model: DescribedRewardModel, run: RunFol
     own_data: list[Episode] = []
     if config.teach.data is not None:
         source = LeRobotDataset(resolve_dataset(config.teach.data))
-        reader = read_episodes_for(model.input_spec, source, frame_stride=config.teach.frame_stride)
-        own_data = list(reporter.track(reader, f"read {config.teach.data}", total=len(source)))
+        own_data = [
+            next(read_episodes_for(model.input_spec, source, [row], subtask_stride(meta, config.teach.frame_stride)))
+            for row, meta in enumerate(reporter.track(source.meta, f"read {config.teach.data}"))
+        ]
     folder = run.path / TEACH_DIR
     return Teacher(model, config.teach, folder, reporter, own_data=own_data, label=label, seed=config.seed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 import tiny_vlm
 
 from embodied_rm.cli.main import main
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.rl.watch.log_rows import read_rows
+from embodied_rm.types import Subtask
 
 TINY = ("env.num_envs=6", "env.image_size=32", "env.views=[front]")
 TEACH = ("teach.every=2", "teach.num_envs=6", "teach.frame_stride=2", "teach.steps=2", "teach.batch_size=2")
@@ -35,7 +38,13 @@ def refine(folder: Path, out: Path, *extra: str) -> int:
 
 
 def test_the_simulator_labels_what_the_model_learns(cloned: Path, tmp_path: Path) -> None:
-    assert refine(cloned, tmp_path / "run", f"teach.data={cloned}/demos") == 0
+    own_data = tmp_path / "own_data"
+    with DatasetWriter(own_data) as writer:
+        for episode in open_dataset(cloned / "demos" / "dataset"):
+            edges = ("reach", 0, 5), ("grasp", 5, 6), ("lift", 6, len(episode))  # frame 5 is no second frame
+            subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in edges)
+            writer.add(replace(episode, subtasks=subtasks))
+    assert refine(cloned, tmp_path / "run", f"teach.data={own_data}") == 0
     round_folder = tmp_path / "run" / "teach" / "1"
     episodes = list(open_dataset(round_folder / "episodes"))
     assert len(episodes) >= 8 and all(episode.success is not None for episode in episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from embodied_rm.data.lerobot.write import subtask_column
-from embodied_rm.data.source import resample_subtasks, stride_indices
+from embodied_rm.data.source import EpisodeMeta, resample_subtasks, stride_indices, subtask_stride
 from embodied_rm.errors import DataError
 from embodied_rm.types import Subtask
 
@@ -36,6 +37,16 @@ def test_selected_frames_stay_in_their_subtask(edges, stride, num_trailing):
     np.testing.assert_array_equal(
         subtask_column(resampled, len(frame_indices)), subtask_column(subtasks, length)[frame_indices]
     )
+
+
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=9, unique=True), st.integers(1, 20))
+def test_the_stride_of_subtasks_keeps_a_frame_of_each(edges, stride):
+    edges = sorted(edges)
+    subtasks = tuple(Subtask(name=str(i), start=a, end=b) for i, (a, b) in enumerate(pairwise(edges)))
+    meta = EpisodeMeta(name="episode", instruction="", length=edges[-1], subtasks=subtasks)
+    kept = subtask_stride(meta, stride)
+    assert 1 <= kept <= stride and subtask_stride(replace(meta, subtasks=()), stride) == stride
+    assert len(resample_subtasks(subtasks, stride_indices(meta.length, kept))) == len(subtasks)
 
 
 def test_subtask_without_selected_frame_is_named():
