@@ -61,6 +61,7 @@ def measure(folder: Path, task: str, seed: int, arm: str) -> dict[str, float]:
         "cloned": metrics["cloned_success"],
         "refined": metrics["refined_success"],
         "believed": sum(row["predicted_successes"] for row in last) / sum(row["episodes"] for row in last),
+        "true": fmean(row["simulator_success"] for row in last),
         "alarms": len(metrics["alarms"]),
     }
 
@@ -86,8 +87,8 @@ def finished_pairs(path: Path) -> dict[str, list[tuple[int, Cell, Cell]]]:
 
 def table_row(task: str, arm: str, cells: Sequence[Cell]) -> list[str]:
     """Return the means of an arm, and the largest difference of belief and truth."""
-    means = [fmean(cell[name] for cell in cells) for name in ("cloned", "refined", "believed")]
-    gap = max(abs(cell["believed"] - cell["refined"]) for cell in cells)
+    means = [fmean(cell[name] for cell in cells) for name in ("cloned", "refined", "believed", "true")]
+    gap = max(abs(cell["believed"] - cell["true"]) for cell in cells)
     alarms = fmean(cell["alarms"] for cell in cells)
     return [task, arm, f"{len(cells)}", *(f"{mean:.3f}" for mean in means), f"{gap:.3f}", f"{alarms:.1f}"]
 
@@ -100,18 +101,21 @@ def markdown_section(pairs: Mapping[str, Sequence[tuple[int, Cell, Cell]]]) -> s
         rows += [table_row(task, "fixed", fixed), table_row(task, "taught", taught)]
         values = paired_difference([cell["refined"] for cell in taught], [cell["refined"] for cell in fixed])
         differences.append([task, *(f"{value:+.3f}" for value in values)])
-    header = ["task", "model", "seeds", "cloned", "refined", "believed", "largest difference", "iterations with alarm"]
+    header = ["task", "model", "seeds", "cloned", "refined", "believed", "true"]
+    header += ["largest difference", "iterations with alarm"]
     lines = [
         "## Fixed and taught",
         "",
         "`python benchmarks/teach_reward_model.py`: the bundled model pays and ends episodes",
         f"(`{' '.join((*CAMERA_ARGS, *REFINE_ARGS))}`). The taught one goes on learning",
         f"(`{ARM_ARGS['taught'][0]}`) from episodes of its learner with the simulator's outcome, and from 20 recorded",
-        "successes and 20 failures.",
-        "`python docs/examples/metaworld/teach.py` does so in `push-v3`, with a model of 20 demonstrations. Cloned and",
-        "refined: success of evaluation episodes according to the simulator. Believed: share of the training episodes",
-        f"of the last {NUM_LAST_ITERATIONS} iterations that end with a success of the model. Largest difference: of",
-        "believed and refined, over seeds. All cells as data: `teaching.jsonl`.",
+        "successes and 20 failures. `python docs/examples/metaworld/teach.py` does so in `push-v3`, with a model of 20",
+        "demonstrations.",
+        "",
+        "Cloned and refined: success of evaluation episodes, of the mean action. Believed and true: share of training",
+        f"episodes, with exploration noise, in the last {NUM_LAST_ITERATIONS} iterations: those that the model counts as",
+        "successes, and those in which the simulator reports one before the model ends them. Largest difference: of",
+        "believed and true, over seeds. All cells as data: `teaching.jsonl`.",
         "",
         *markdown_table(header, rows),
         "",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import gymnasium as gym
@@ -157,6 +158,7 @@ def refine(out: Path, arm: str, seed: int) -> dict[str, float]:
         "cloned": metrics["cloned_success"]["rate"],
         "refined": metrics["refined_success"]["rate"],
         "believed": sum(row["predicted_successes"] for row in last) / sum(row["episodes"] for row in last),
+        "true": fmean(row["simulator_success"] for row in last),
         "alarms": len(metrics["alarms"]),
     }
 
