@@ -51,6 +51,17 @@ def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[
     return None if np.isnan(threshold) else threshold
 
 
+def fit_episode_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
+    """Return the success probability that best separates successful episodes from the others, see `best_threshold`.
+
+    An episode of a learner ends as soon as the model reports success, so its largest probability decides, not its last
+    one. None: the episodes with a known outcome show only one kind.
+    """
+    known = [(p, e.outcome) for p, e in zip(predictions, labels, strict=True) if e.outcome is not None and len(e) > 1]
+    threshold = best_threshold([p.success[1:].max() for p, _ in known], np.array([done for _, done in known], bool))
+    return None if np.isnan(threshold) else threshold
+
+
 def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], threshold: float) -> Metrics:
     """Compute the metrics of success predictions; empty for a model without them, and if no outcome is known.
 

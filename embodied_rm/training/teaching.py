@@ -24,7 +24,7 @@ from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import RecordEpisodes
 from embodied_rm.errors import UserError, check_minimum
-from embodied_rm.evaluate.success_metrics import fit_success_threshold
+from embodied_rm.evaluate.success_metrics import fit_episode_threshold
 from embodied_rm.labels.labeled_episode import label_ground_truth
 from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
 from embodied_rm.models.progress_net import ProgressNet
@@ -155,7 +155,7 @@ class Teacher:
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
         if summary["best_step"]:
-            threshold = fit_success_threshold(score_episodes(net, held_out), label_ground_truth(held_out))
+            threshold = fit_episode_threshold(score_episodes(net, held_out), label_ground_truth(held_out))
             self.net = net.with_calibration(None, None, None, threshold)
             facts["success_threshold"] = threshold
         else:
