@@ -15,6 +15,7 @@ from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, pr
 from embodied_rm.evaluate.evaluation import oracle, predict_baseline
 from embodied_rm.evaluate.goal_images import assign_goal_rows
 from embodied_rm.evaluate.progress_metrics import actor_tau, ordered_pairs
+from embodied_rm.evaluate.success_metrics import fit_episode_threshold
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.labels.labeled_episode import label, label_ground_truth
 from embodied_rm.models.reward_model import Capabilities
@@ -381,3 +382,18 @@ def test_uncertainty_correlation_detects_a_correct_uncertainty():
         "reward_model"
     ]
     assert table["uncertainty_correlation"] == pytest.approx(-1, abs=1e-3)
+
+
+def test_the_threshold_of_episodes_lies_above_what_a_failure_reaches_at_any_time():
+    """A failure that looks done for one frame would end the episode of a learner."""
+    probabilities = {"done": [0.1, 0.2, 0.9], "failure": [0.1, 0.6, 0.05], "other failure": [0.1, 0.1, 0.2]}
+    episodes = [replace(episode(name, [0, 50, 100]), success=name == "done") for name in probabilities]
+    columns = {"valid": np.ones(3, bool), "subtask": np.zeros(3, np.int64), "uncertainty": np.zeros(3, np.float32)}
+    outputs = [
+        RewardOutput(progress=np.zeros(3, np.float32), success=np.array(values, np.float32), **columns)
+        for values in probabilities.values()
+    ]
+    assert fit_episode_threshold(outputs, label_ground_truth(episodes)) == pytest.approx(0.75)
+    assert fit_episode_threshold(outputs[1:], label_ground_truth(episodes[1:])) is None
+    unknown = [replace(episode, success=None, progress=None, subtasks=()) for episode in episodes]
+    assert fit_episode_threshold(outputs, label_ground_truth(unknown)) is None
