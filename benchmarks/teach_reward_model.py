@@ -34,11 +34,11 @@ CAMERA_ARGS = ("env.views=[front]",)
 COLLECT_ARGS = ("num_successes=20", "num_failures=20", "action_noise=0.1", "speed_range=[1.0,1.0]")
 CLONE_ARGS = {
     "stack_cubes": ("num_demonstrations=6", "log_std_init=-1.5"),
-    "turn_lever": ("num_demonstrations=3", "log_std_init=-1.0"),
+    "place_in_drawer": ("num_demonstrations=4", "log_std_init=-1.0"),
 }
 TASK_ARGS = {
     "stack_cubes": ("rollout_steps=120", "ppo.gamma=0.985", "ppo.gae_lambda=0.9"),
-    "turn_lever": ("rollout_steps=60", "ppo.gamma=0.98", "ppo.gae_lambda=0.85"),
+    "place_in_drawer": ("rollout_steps=80", "ppo.gamma=0.98", "ppo.gae_lambda=0.85"),
 }
 """Settings of `compare` for the tasks."""
 REFINE_ARGS = ("iterations=40", "reward.score_every=2", "reward.success_patience=3", "stop_patience=1000")
