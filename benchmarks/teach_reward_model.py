@@ -25,7 +25,7 @@ from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import companion_path, write_section
 from embodied_rm.metrics import paired_difference
 from embodied_rm.report.markdown import markdown_table
-from embodied_rm.rl.watch.log_rows import read_rows
+from embodied_rm.rl.watch.log_rows import read_rows, training_success
 from embodied_rm.text_file import parse_json_lines
 
 SEEDS = (1, 2, 3)
@@ -56,12 +56,12 @@ def measure(folder: Path, task: str, seed: int, arm: str) -> dict[str, float]:
     learner = [f"task={task}", f"policy={policy}", *TASK_ARGS[task], *REFINE_ARGS, *teach, *common]
     run = run_once(folder / arm, ["refine", *learner])
     metrics = json.loads((run / "metrics.json").read_text())["tasks"][task]
-    last = read_rows(run / "progress.jsonl")[-NUM_LAST_ITERATIONS:]
+    believed, true = training_success(read_rows(run / "progress.jsonl")[-NUM_LAST_ITERATIONS:])
     return {
         "cloned": metrics["cloned_success"],
         "refined": metrics["refined_success"],
-        "believed": sum(row["predicted_successes"] for row in last) / sum(row["episodes"] for row in last),
-        "true": fmean(row["simulator_success"] for row in last),
+        "believed": believed,
+        "true": true,
         "alarms": len(metrics["alarms"]),
     }
 

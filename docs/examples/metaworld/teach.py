@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import gymnasium as gym
@@ -30,7 +29,7 @@ import embodied_rm as erm
 from embodied_rm.cli.console import ConsoleReporter
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.experiments.results_cache import open_results_cache
-from embodied_rm.rl.watch.log_rows import read_rows
+from embodied_rm.rl.watch.log_rows import read_rows, training_success
 
 PAGE = Path(__file__).resolve().parents[2] / "results/teaching.md"
 TASK = "push-v3"
@@ -153,12 +152,12 @@ def refine(out: Path, arm: str, seed: int) -> dict[str, float]:
             **REFINE,
         )
     metrics = json.loads((run / "metrics.json").read_text())
-    last = read_rows(run / "progress.jsonl")[-NUM_LAST_ITERATIONS:]
+    believed, true = training_success(read_rows(run / "progress.jsonl")[-NUM_LAST_ITERATIONS:])
     return {
         "cloned": metrics["cloned_success"]["rate"],
         "refined": metrics["refined_success"]["rate"],
-        "believed": sum(row["predicted_successes"] for row in last) / sum(row["episodes"] for row in last),
-        "true": fmean(row["simulator_success"] for row in last),
+        "believed": believed,
+        "true": true,
         "alarms": len(metrics["alarms"]),
     }
 

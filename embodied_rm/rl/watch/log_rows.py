@@ -23,6 +23,13 @@ def read_rows(path: Path) -> list[LogRow]:
     return rows
 
 
+def training_success(rows: list[LogRow]) -> tuple[float, float]:
+    """Return the shares of training episodes that are a success of the model, and of the simulator until they end."""
+    episodes = sum(row["episodes"] for row in rows)
+    simulated = sum((row["simulator_success"] or 0.0) * row["episodes"] for row in rows)
+    return sum(row["predicted_successes"] for row in rows) / episodes, simulated / episodes
+
+
 def eval_columns(result: EvalResult | None) -> LogRow:
     """Return the columns of an evaluation by the simulator."""
     episodes, successes, rate = (0, 0, None) if result is None else (result.episodes, result.successes, result.rate)
