@@ -66,12 +66,6 @@ def render_scene(env: gym.Env) -> dict[str, np.ndarray]:
     return scene.scene.render_views()
 
 
-def get_frames(envs: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return view -> images of the rows."""
-    frames = envs.render_views(rows)
-    return {view: frames[:, index] for index, view in enumerate(envs.view_names)}
-
-
 def play_expert(envs: erm.CameraVectorEnv, seed: int) -> erm.Episode:
     """Play one episode with Meta-World's expert, at a random speed and with noise."""
     rng, policy = np.random.default_rng(seed), ENV_POLICY_MAP[TASK]()
@@ -140,7 +134,7 @@ def refine(out: Path, arm: str, seed: int) -> dict[str, float]:
         open_envs(NUM_EVAL_ENVS, EVAL_GOAL_SEED, ends_on_success=True) as eval_envs,
     ):
         erm.refine(
-            erm.LearnedReward(plain_envs, model, instruction=TASK_INSTRUCTIONS[TASK], get_frames=get_frames, **REWARD),
+            erm.LearnedReward(plain_envs, model, instruction=TASK_INSTRUCTIONS[TASK], **REWARD),
             policy,
             teach=None if teach is None else {**teach, "data": demonstrations},
             eval_envs=eval_envs,

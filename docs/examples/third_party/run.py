@@ -97,7 +97,6 @@ def refine(name: str, folder: Path, seed: int) -> Result:
             model,
             instruction=world.instruction,
             gamma=REFINE[name]["ppo"]["gamma"],
-            get_frames=get_frames,
             success_source="model",
             score_every=FRAME_STRIDE,
             success_patience=SUCCESS_PATIENCE[name],
@@ -116,12 +115,6 @@ def refine(name: str, folder: Path, seed: int) -> Result:
         )
     metrics = json.loads((run / "metrics.json").read_text())
     return {key: metrics[key] for key in ("cloned_success", "refined_success")}
-
-
-def get_frames(env: erm.CameraVectorEnv, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return view -> images of the rows."""
-    frames = env.render_views(rows)
-    return {view: frames[:, index] for index, view in enumerate(env.view_names)}
 
 
 def settings_of(world: str, **values: Any) -> dict[str, Any]:
