@@ -42,7 +42,7 @@ TASK_ARGS = {
 }
 """Settings of `compare` for the tasks."""
 REFINE_ARGS = ("iterations=40", "reward.score_every=2", "reward.success_patience=3", "stop_patience=1000")
-ARM_ARGS: Mapping[str, tuple[str, ...]] = {"fixed": (), "taught": ("teach.every=5",)}
+ARM_ARGS: Mapping[str, tuple[str, ...]] = {"fixed": (), "taught": ("teach.every=5", "teach.num_envs=32")}
 NUM_LAST_ITERATIONS = 5  # over which belief and truth are compared
 Cell = Mapping[str, Any]  # what `measure` returned
 

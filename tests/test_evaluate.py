@@ -394,6 +394,7 @@ def test_the_threshold_of_episodes_lies_above_what_a_failure_reaches_at_any_time
         for values in probabilities.values()
     ]
     assert fit_episode_threshold(outputs, label_ground_truth(episodes)) == pytest.approx(0.75)
+    assert fit_episode_threshold(outputs, label_ground_truth(episodes), patience=2) == pytest.approx(0.15)
     assert fit_episode_threshold(outputs[1:], label_ground_truth(episodes[1:])) is None
     unknown = [replace(episode, success=None, progress=None, subtasks=()) for episode in episodes]
     assert fit_episode_threshold(outputs, label_ground_truth(unknown)) is None

@@ -209,7 +209,9 @@ def open_teacher(
     teach_config = build_config(TeachConfig, {name: value for name, value in teach.items() if name != "data"})
     if not teach_config.every:
         raise UserError("teach= needs every=<iterations between two rounds>, at least 1")
-    return Teacher(spec.model.net, teach_config, run.path / TEACH_DIR, reporter, own_data=own_data, seed=config.seed)
+    patience = teach_config.success_frames(spec.config.score_every, spec.config.success_patience)
+    folder, seed = run.path / TEACH_DIR, config.seed
+    return Teacher(spec.model.net, teach_config, folder, reporter, own_data=own_data, patience=patience, seed=seed)
 
 
 def reward_transitions(episodes: list[Episode], spec: RewardSpec) -> OfflineTransitions:

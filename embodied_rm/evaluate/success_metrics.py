@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from embodied_rm.evaluate.progress_metrics import Metrics, nanmean
 from embodied_rm.labels.labeled_episode import LabeledEpisode
@@ -51,15 +52,24 @@ def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[
     return None if np.isnan(threshold) else threshold
 
 
-def fit_episode_threshold(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float | None:
+def fit_episode_threshold(
+    predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], patience: int = 1
+) -> float | None:
     """Return the success probability that best separates successful episodes from the others, see `best_threshold`.
 
-    An episode of a learner ends as soon as the model reports success, so its largest probability decides, not its last
-    one. None: the episodes with a known outcome show only one kind.
+    An episode of a learner ends as soon as the model reports success in `patience` frames in a row. Its largest
+    probability that lasts so long therefore decides, not its last one. None: the episodes with a known outcome show
+    only one kind.
     """
     known = [(p, e.outcome) for p, e in zip(predictions, labels, strict=True) if e.outcome is not None and len(e) > 1]
-    threshold = best_threshold([p.success[1:].max() for p, _ in known], np.array([done for _, done in known], bool))
+    scores = [sustained_probability(p.success[1:], patience) for p, _ in known]
+    threshold = best_threshold(scores, np.array([done for _, done in known], bool))
     return None if np.isnan(threshold) else threshold
+
+
+def sustained_probability(success: Array, patience: int) -> float:
+    """Return the largest probability that `patience` frames in a row reach, of [T]; of all frames if they are fewer."""
+    return float(sliding_window_view(success, min(patience, len(success))).min(axis=1).max())
 
 
 def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], threshold: float) -> Metrics:

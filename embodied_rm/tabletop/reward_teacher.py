@@ -34,8 +34,10 @@ def open_teacher(config: RefineCommand, model: DescribedRewardModel, run: RunFol
             next(read_episodes_for(model.input_spec, source, [row], subtask_stride(meta, config.teach.frame_stride)))
             for row, meta in enumerate(reporter.track(source.meta, f"read {config.teach.data}"))
         ]
+    teach, reward = config.teach, config.reward
+    patience = teach.success_frames(reward.score_every, reward.success_patience)
     folder = run.path / TEACH_DIR
-    return Teacher(model, config.teach, folder, reporter, own_data=own_data, label=label, seed=config.seed)
+    return Teacher(model, teach, folder, reporter, own_data=own_data, label=label, patience=patience, seed=config.seed)
 
 
 def judge_labels(judge: RewardModel) -> LabelFn:

@@ -68,6 +68,10 @@ class TeachConfig:
         if not self.learning_rate > 0:
             raise UserError(f"teach.learning_rate must be > 0, got {self.learning_rate}")
 
+    def success_frames(self, score_every: int, success_patience: int) -> int:
+        """Return how many recorded frames the predictions of success span that end an episode of the learner."""
+        return 1 + round((success_patience - 1) * score_every / self.frame_stride)
+
     @staticmethod
     def check_algorithm(algorithm: str) -> None:
         """Raise `UserError` if an algorithm learns from rewards of a model that has changed since."""
@@ -96,6 +100,7 @@ class Teacher:
         *,
         own_data: Sequence[Episode] = (),
         label: LabelFn = keep_labels,
+        patience: int = 1,
         seed: int = 0,
     ) -> None:
         """
@@ -106,12 +111,13 @@ class Teacher:
             reporter: Shows what is learned.
             own_data: Episodes that each round learns from too.
             label: Labels an episode before it is learned from.
+            patience: Recorded frames in a row whose success ends an episode of the learner.
             seed: Of batches and augmentation.
         """
         assert config.every >= 1
         self.net, self.config, self.rounds = net, config, 0
         self._folder, self._reporter, self._own_data = folder, reporter, own_data
-        self._label, self._seed = label, seed
+        self._label, self._patience, self._seed = label, patience, seed
         self._recorded: list[Episode] = []
 
     def record(self, envs: VectorEnv) -> VectorEnv:
@@ -155,7 +161,8 @@ class Teacher:
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
         if summary["best_step"]:
-            threshold = fit_episode_threshold(score_episodes(net, held_out), label_ground_truth(held_out))
+            predictions, labels = score_episodes(net, held_out), label_ground_truth(held_out)
+            threshold = fit_episode_threshold(predictions, labels, self._patience)
             self.net = net.with_calibration(None, None, None, threshold)
             facts["success_threshold"] = threshold
         else:
