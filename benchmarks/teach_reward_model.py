@@ -42,7 +42,10 @@ TASK_ARGS = {
 }
 """Settings of `compare` for the tasks."""
 REFINE_ARGS = ("iterations=40", "reward.score_every=2", "reward.success_patience=3", "stop_patience=1000")
-ARM_ARGS: Mapping[str, tuple[str, ...]] = {"fixed": (), "taught": ("teach.every=5", "teach.num_envs=32")}
+ARM_ARGS: Mapping[str, tuple[str, ...]] = {
+    "fixed": (),
+    "taught": ("teach.every=5", "teach.num_envs=32", "teach.max_episodes=800"),
+}
 NUM_LAST_ITERATIONS = 5  # over which belief and truth are compared
 Cell = Mapping[str, Any]  # what `measure` returned
 
@@ -108,9 +111,9 @@ def markdown_section(pairs: Mapping[str, Sequence[tuple[int, Cell, Cell]]]) -> s
         "",
         "`python benchmarks/teach_reward_model.py`: the bundled model pays and ends episodes",
         f"(`{' '.join((*CAMERA_ARGS, *REFINE_ARGS))}`). The taught one goes on learning",
-        f"(`{ARM_ARGS['taught'][0]}`) from episodes of its learner with the simulator's outcome, and from 20 recorded",
-        "successes and 20 failures. `python docs/examples/metaworld/teach.py` does so in `push-v3`, with a model of 20",
-        "demonstrations.",
+        f"(`{' '.join(ARM_ARGS['taught'])}`) from episodes of its learner with the",
+        "simulator's outcome, and from 20 recorded successes and 20 failures. `python docs/examples/metaworld/teach.py`",
+        "does so in `push-v3`, with a model of 20 demonstrations.",
         "",
         "Cloned and refined: success of evaluation episodes, of the mean action. Believed and true: share of training",
         f"episodes, with exploration noise, in the last {NUM_LAST_ITERATIONS} iterations: those that the model counts",
