@@ -38,6 +38,12 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
         faulthandler.dump_traceback_later(MAX_CLEAN_UP_S, exit=True, file=2)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def sb3_log_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let Stable-Baselines3 write its logs where pytest cleans up; it leaves a folder per learner in /tmp otherwise."""
+    os.environ["SB3_LOGDIR"] = str(tmp_path_factory.getbasetemp() / "sb3")
+
+
 @pytest.fixture
 def restore_task_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo registrations of tasks after the test; the built-in ones are registered before it."""

@@ -50,14 +50,17 @@ def test_checkpoint_is_read_exactly(tmp_path: Path, zipped: bool) -> None:
 
 
 @given(
-    st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]), st.booleans()
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]),
+    zipped=st.booleans(),
 )
-def test_all_dtypes_and_tensor_views_are_read(dtype: torch.dtype, zipped: bool) -> None:
+def test_all_dtypes_and_tensor_views_are_read(
+    tmp_path_factory: pytest.TempPathFactory, dtype: torch.dtype, zipped: bool
+) -> None:
     base = torch.arange(24).reshape(4, 6).to(dtype)
     tensors = [base, base.t(), base[1:3, ::2], base[0, 0], base[:0]]
     buffer = io.BytesIO()
     torch.save(tensors, buffer, _use_new_zipfile_serialization=zipped)
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"numbers_{os.getpid()}.pth"
+    path = tmp_path_factory.getbasetemp() / "numbers.pth"
     path.write_bytes(buffer.getvalue())
     for read, expected in zip(read_torch_file(path), tensors, strict=True):
         assert read.dtype == dtype and torch.equal(read, expected)
@@ -127,9 +130,9 @@ def test_inconsistent_file_is_rejected(tmp_path: Path, key, size, stride, conten
         read_torch_file(write_archive(tmp_path / "a.pth", pickled, {"0": content}, compress))
 
 
-@given(st.binary(max_size=200))
-def test_random_bytes_raise_no_other_error(pickled: bytes) -> None:
-    path = write_archive(Path(os.environ.get("TMPDIR", "/tmp")) / f"bytes_{os.getpid()}.pth", pickled, {})
+@given(pickled=st.binary(max_size=200))
+def test_random_bytes_raise_no_other_error(tmp_path_factory: pytest.TempPathFactory, pickled: bytes) -> None:
+    path = write_archive(tmp_path_factory.getbasetemp() / "bytes.pth", pickled, {})
     try:
         read_torch_file(path)
     except CheckpointError:
