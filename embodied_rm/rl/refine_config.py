@@ -40,7 +40,7 @@ class RefineConfig:
     """Weight of the KL divergence (nats) from the demonstrations of the cloned policy; it is constant."""
     stop_success: float = 1.0
     """Stop early when the success rate according to `reward.success_source` reached this in each of the last
-    `stop_patience` iterations."""
+    `stop_patience` iterations, and in as many more as it takes for 30 episodes."""
     stop_patience: int = 3
     restore_best_weights: bool = False
     """Return the policy with the most training successes, if the last ones have clearly fewer (intervals of 95 % over

@@ -182,10 +182,12 @@ def test_missing_rows_raise(tmp_path: Path) -> None:
 def test_stops_early_at_the_target_success() -> None:
     config = replace(CONFIG, stop_success=0.9, stop_patience=2, critic_warmup_iterations=1)
 
-    def stops(*rates: float | None, partial_rollouts: int = 0) -> bool:
-        return has_converged(
-            [{"success": rate, "has_full_episodes": i >= partial_rollouts} for i, rate in enumerate(rates)], config
-        )
+    def stops(*rates: float | None, partial_rollouts: int = 0, episodes: int = 15) -> bool:
+        rows = [
+            {"success": rate, "episodes": 0 if rate is None else episodes, "has_full_episodes": i >= partial_rollouts}
+            for i, rate in enumerate(rates)
+        ]
+        return has_converged(rows, config)
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)
@@ -195,6 +197,9 @@ def test_stops_early_at_the_target_success() -> None:
     assert not stops(0.0, 1.0, 1.0, partial_rollouts=2) and stops(0.0, 1.0, 1.0, 1.0, partial_rollouts=2), (
         "rollouts without full episodes do not count"
     )
+    assert not stops(0.0, *[1.0] * 10, episodes=2), "20 episodes may all succeed by chance"
+    assert stops(0.0, *[1.0] * 15, episodes=2) and not stops(0.0, 0.5, *[1.0] * 14, episodes=2)
+    assert stops(0.0, 1.0, None, 1.0), "an iteration in which no episode ended says nothing"
 
 
 class Scripted(PointReachEnv):

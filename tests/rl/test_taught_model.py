@@ -61,7 +61,7 @@ def test_a_model_that_is_taught_after_being_deceived_leads_to_success(tmp_path: 
 
 
 def test_success_counts_from_the_first_round_on_that_the_model_belongs_to() -> None:
-    rows = [{"success": 1.0, "has_full_episodes": True} for _ in range(8)]
+    rows = [{"success": 1.0, "episodes": 10, "has_full_episodes": True} for _ in range(8)]
     config = replace(CONFIG, stop_patience=3)
     teacher = ScheduledTeacher([ImageModel(), ImageModel()], every=4)
     assert has_converged(rows[:5], config)
