@@ -156,7 +156,7 @@ class Teacher:
             return
         facts: dict[str, Any] = {"round": number, "attempts": len(attempts), "held_out_episodes": len(held_out)}
         curve = HeldOut(episodes=held_out, config=HeldOutConfig(eval_percent=EVAL_PERCENT))
-        net = train(learned, self._train_config(number), run, self._reporter, curve, self.net)
+        net = train(repeat_rare_outcomes(learned), self._train_config(number), run, self._reporter, curve, self.net)
         summary = run.read_json(HELD_OUT_FILE)
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
@@ -211,6 +211,19 @@ def split_evenly(episodes: Sequence[Episode], held_out_share: float) -> tuple[li
     is_held_out = [index % every == every - 1 for index in range(len(episodes))]
     learned = [episode for episode, held in zip(episodes, is_held_out, strict=True) if not held]
     return learned, [episode for episode, held in zip(episodes, is_held_out, strict=True) if held]
+
+
+def repeat_rare_outcomes(episodes: Sequence[Episode]) -> list[Episode]:
+    """Return the episodes with successes, or failures, repeated until they are a third of both.
+
+    A learner that the model deceives hardly succeeds. The probability of success would then be close to 0 everywhere,
+    and the threshold that separates its episodes would be decided by noise.
+    """
+    successes = [episode for episode in episodes if episode.success]
+    failures = [episode for episode in episodes if episode.success is False]
+    rare, frequent = sorted((successes, failures), key=len)
+    num_repeats = len(frequent) // (2 * len(rare)) - 1 if rare else 0
+    return [*episodes, *rare * max(0, num_repeats)]
 
 
 def find_problem(attempts: Sequence[Episode], held_out: Sequence[Episode]) -> str | None:

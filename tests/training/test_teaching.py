@@ -18,7 +18,7 @@ from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.training import TrainConfig, train
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.held_out import held_out_metrics
-from embodied_rm.training.teaching import LabelFn, TeachConfig, Teacher
+from embodied_rm.training.teaching import LabelFn, TeachConfig, Teacher, repeat_rare_outcomes
 from embodied_rm.types import Episode
 
 SUCCESSES = episodes(12, failures=False)
@@ -115,6 +115,17 @@ def test_episodes_are_labeled_before_they_are_learned(deceived: ProgressNet, tmp
     teacher = open_teacher(deceived, tmp_path, label=reject_most)
     show(teacher, ATTEMPTS)
     assert teacher.model_at(3) is deceived and len(labeled) == len(ATTEMPTS), "five labeled episodes are too few"
+
+
+def test_rare_outcomes_are_repeated_to_a_third() -> None:
+    success, failure = (next(e for e in ATTEMPTS if e.success is outcome) for outcome in (True, False))
+    unknown = replace(success, success=None)
+    for rare, frequent in ((success, failure), (failure, success)):
+        repeated = repeat_rare_outcomes([rare, rare, *[frequent] * 40, unknown])
+        outcomes = [episode.success for episode in repeated]
+        assert [outcomes.count(value) for value in (rare.success, frequent.success, None)] == [20, 40, 1]
+    as_many = [success, failure, failure]
+    assert repeat_rare_outcomes(as_many) == as_many and repeat_rare_outcomes([failure]) == [failure]
 
 
 @pytest.mark.parametrize(
