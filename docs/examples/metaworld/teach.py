@@ -41,7 +41,7 @@ TRAIN: dict[str, Any] = {"steps": 1000, "batch_size": 8, "learning_rate": 1e-3}
 LOG_STD_INIT = -1.5
 REWARD: dict[str, Any] = {"gamma": 0.98, "score_every": 4, "success_patience": 2, "success_source": "model"}
 REFINE: dict[str, Any] = {"rollout_steps": 80, "iterations": 40, "critic_warmup_iterations": 2, "ppo": {"gamma": 0.98}}
-TEACH = {"every": 5, "frame_stride": 4}
+TEACH = {"every": 5, "frame_stride": 4, "num_envs": 32, "max_episodes": 800}
 ARMS: Mapping[str, Mapping[str, Any] | None] = {"fixed": None, "taught": TEACH}
 NUM_LAST_ITERATIONS = 5  # over which belief and truth are compared
 
