@@ -1,7 +1,7 @@
 """Clone a policy from demonstrations, and refine it on a learned reward."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,11 +34,13 @@ from embodied_rm.training.teaching import TEACH_DIR, TeachConfig, Teacher
 from embodied_rm.types import Episode
 
 
-def clone(demos: Iterable[Episode], **config: Any) -> GaussianPolicy:
+def clone(demos: Iterable[Episode], *, ignored_columns: Sequence[int] = (), **config: Any) -> GaussianPolicy:
     """Clone a policy from demonstrations (behavior cloning), with the defaults of `embodied-rm clone`.
 
     Args:
         demos: Episodes with `state` and `action`; those of unknown or positive success are imitated.
+        ignored_columns: Columns of `state` that the policy does not see. Without the horizontal positions in the robot
+            frame, and with those relative to the tool, it acts alike everywhere and needs fewer demonstrations.
         **config: Any field of `CloneConfig`, such as `steps=1500` or `log_std_init=-1.0`.
 
     Returns:
@@ -55,8 +57,8 @@ def clone(demos: Iterable[Episode], **config: Any) -> GaussianPolicy:
     if not successes:
         raise DataError("there is nothing to clone: no demonstration is a success with states and actions")
     pairs = make_demo_pairs(successes)
-    policy, _ = clone_pairs(pairs, clone_config, length_dims=pairs.observation.shape[1])
-    return policy
+    size = pairs.observation.shape[1]
+    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=tuple(ignored_columns))[0]
 
 
 def refine(

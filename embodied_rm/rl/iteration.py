@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from math import inf
@@ -42,7 +43,7 @@ def make_critic(policy: GaussianPolicy, config: RefineConfig, critic_obs_dim: in
         torch.manual_seed(config.seed)
         critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
     if shares_observation(critic, policy):
-        critic.normalizer.load_state_dict(policy.normalizer.state_dict())
+        critic.normalizer = copy.deepcopy(policy.normalizer)
     return critic.to(policy.device)
 
 

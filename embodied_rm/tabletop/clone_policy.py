@@ -23,7 +23,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
 from embodied_rm.types import Episode
-from embodied_sim.observation import PROPRIO_DIM
+from embodied_sim.observation import PROPRIO_DIM, horizontal_position_columns
 from embodied_sim.registry import make_task
 
 
@@ -38,17 +38,21 @@ class CloneCommand(CloneConfig):
     reward_weighted: bool = False
     checkpoint: Path | None = None
     progress_horizon: int = 10
+    translation_invariant: bool = False
     eval_episodes: int = 200
     env: EnvConfig = field(default_factory=EnvConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_minimum(self, 1, "progress_horizon")
+        if self.translation_invariant and self.obs_mode != "state":
+            raise UserError(f"translation_invariant=true needs obs_mode=state: {self.obs_mode} sees where objects are")
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     """Clone and evaluate a policy; write policy and metrics into the run folder."""
-    task = make_task(config.task).name
+    task_class = make_task(config.task)
+    task = task_class.name
     source = LeRobotDataset(resolve_dataset(config.data))
     rows = demonstration_rows(source, task, failures=config.include_failures)
     uses_images = config.obs_mode != "state"
@@ -79,7 +83,8 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     digest = weights_digest(model_folder) if model_folder is not None and uses_images else ""
     proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
     views = config.env.views if uses_images else ()
-    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views)
+    ignored = horizontal_position_columns(task_class) if config.translation_invariant else ()
+    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views, ignored)
     save_policy(run.path / POLICY_DIR, policy, task=task)
     eval_result = evaluate(policy)
     reporter.table("cloned", {**asdict(fit), **eval_result.as_dict()})

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from embodied_sim.control import FloatArray
 from embodied_sim.state import SceneState
+from embodied_sim.task import Task
 
 PROPRIO_DIM = 7  # number of leading proprioceptive columns: tool, commanded - tool, gripper opening
 
@@ -32,3 +33,15 @@ def build_observation(
         *extra_columns,
     )
     return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def horizontal_position_columns(task: Task) -> tuple[int, ...]:
+    """Return the columns of a task's observation that are horizontal positions in the robot frame.
+
+    Where on the table a scene is changes these columns, and no others.
+    """
+    joints = PROPRIO_DIM + 3 * len(task.objects)
+    points = joints + sum(len(prop.joint_names) for prop in task.props)
+    end = points + 3 * len(task.observed_points)
+    positions = (0, *range(PROPRIO_DIM, joints, 3), *range(points, end, 3))
+    return tuple(column + axis for column in positions for axis in (0, 1))

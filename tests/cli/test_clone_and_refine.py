@@ -17,6 +17,7 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import load_policy
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.tabletop import recorded_transitions
+from embodied_sim.observation import horizontal_position_columns
 from embodied_sim.registry import make_task
 
 
@@ -130,6 +131,20 @@ def test_imitation_uses_the_demonstrations_of_the_clone_run(
     assert any(not torch.equal(plain[name], imitated[name]) for name in plain)
     assert main([*common, f"policy={refined}", f"out={tmp_path / 'other'}"]) == 2
     assert "imitation_coef needs the demonstrations" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_translation_invariant_policy_sees_no_position_in_the_robot_frame(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
+    assert main([*args, "translation_invariant=true", f"out={tmp_path / 'cloned'}"]) == 0
+    policy = load_policy(tmp_path / "cloned/policy")
+    observation = np.random.default_rng(0).normal(size=(5, policy.spec.obs_dim)).astype(np.float32)
+    moved = observation.copy()
+    moved[:, list(horizontal_position_columns(make_task("lift_cube")))] += 0.1
+    assert np.array_equal(policy.act(observation), policy.act(moved))
+    assert main([*args, "translation_invariant=true", "obs_mode=proprio+embeddings", f"out={tmp_path / 'b'}"]) == 2
+    assert "translation_invariant=true needs obs_mode=state" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(

@@ -13,8 +13,10 @@ from torch.distributions import Independent, Normal, kl_divergence
 from embodied_rm.checkpoint_io import save_tensors
 from embodied_rm.errors import CheckpointError, DataError, UserError
 from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
+from embodied_rm.rl.iteration import make_critic
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs, make_demo_pairs, save_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.types import Episode
 
 SPEC = PolicySpec(obs_dim=4, action_dim=2, hidden=(16,))
@@ -76,6 +78,32 @@ def test_length_columns_are_precise_near_zero(tmp_path: Path) -> None:
 def test_more_lengths_than_columns_raise() -> None:
     with pytest.raises(UserError, match=r"length_dims must be in \[0, 4\], got 5"):
         replace(SPEC, length_dims=5)
+
+
+def test_a_policy_that_ignores_a_constant_column_acts_alike_elsewhere(tmp_path: Path) -> None:
+    """One demonstration shows an object at one place only."""
+    (demonstration,) = linear_demonstrations(1)
+    demonstration.state[:, 2] = 0.4
+    seeing, blind = (
+        clone(make_demo_pairs([demonstration]), FEW, length_dims=3, ignored_columns=ignored)[0]
+        for ignored in ((), (2,))
+    )
+    here = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+    there = here + np.array([0, 0, 0.3], np.float32)
+    assert not np.allclose(seeing.act(here), seeing.act(there), atol=0.1)
+    assert np.array_equal(blind.act(here), blind.act(there))
+    critic = make_critic(blind, RefineConfig(), 3)
+    values = [critic(torch.from_numpy(observation), torch.zeros(50)) for observation in (here, there)]
+    assert torch.equal(*values), "a critic that shares the observation shares what is ignored"
+    save_policy(tmp_path / "blind", blind)
+    loaded = load_policy(tmp_path / "blind")
+    assert loaded.spec == blind.spec and np.array_equal(loaded.act(there), blind.act(here))
+
+
+@pytest.mark.parametrize("columns", [(4,), (-1,), (0, 1, 2, 3)])
+def test_ignored_columns_that_leave_nothing_or_do_not_exist_raise(columns: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match=r"ignored_columns must be some of the columns 0 to 3"):
+        replace(SPEC, ignored_columns=columns)
 
 
 def test_invalid_checkpoints_raise(tmp_path: Path) -> None:

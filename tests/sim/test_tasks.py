@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from embodied_sim.bench.expert_success import expert_success_rate
+from embodied_sim.observation import build_observation, horizontal_position_columns
 from embodied_sim.registry import make_task, task_names
 from embodied_sim.robots import ROBOTS
 from embodied_sim.scripted_policy import POST_SUCCESS_OUTCOME, ScriptedPolicy, available_outcomes
@@ -35,6 +36,28 @@ def play(task: str, outcome: str, episodes: int):
         subtasks.append(info["subtask"])
     env.close()
     return np.array(progress), np.array(subtasks), info
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_the_place_on_the_table_changes_the_horizontal_positions_of_the_observation_and_nothing_else(task):
+    env = TabletopVecEnv(task, 4)
+    env.reset(seed=3)
+    shift, state = np.array([0.07, -0.04, 0.0]), env.state
+    moved = replace(
+        state,
+        tool_pos=state.tool_pos + shift,
+        target_pos=state.target_pos + shift,
+        object_positions=state.object_positions + shift,
+        points={name: point + shift for name, point in state.points.items()},
+    )
+    here, there = (
+        build_observation(s, env.task.observed_points, env.task.extra_observation(s)) for s in (state, moved)
+    )
+    env.close()
+    columns = horizontal_position_columns(env.task)
+    expected = np.zeros(here.shape[1])
+    expected[list(columns)] = np.tile(shift[:2], len(columns) // 2)
+    assert there - here == pytest.approx(np.tile(expected, (4, 1)), abs=1e-6)
 
 
 @pytest.mark.parametrize("robot", set(ROBOTS) - {"panda"})

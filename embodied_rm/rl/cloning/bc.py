@@ -44,9 +44,14 @@ class CloneResult:
 
 @torch_threads(1)
 def clone(
-    pairs: DemoPairs, config: CloneConfig, encoder_sha256: str = "", length_dims: int = 0, views: tuple[str, ...] = ()
+    pairs: DemoPairs,
+    config: CloneConfig,
+    encoder_sha256: str = "",
+    length_dims: int = 0,
+    views: tuple[str, ...] = (),
+    ignored_columns: tuple[int, ...] = (),
 ) -> tuple[GaussianPolicy, CloneResult]:
-    """Train a policy on pairs of observation and action; see `PolicySpec` for the last three arguments."""
+    """Train a policy on pairs of observation and action; see `PolicySpec` for the last four arguments."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         spec = PolicySpec(
@@ -58,6 +63,7 @@ def clone(
             encoder_sha256=encoder_sha256,
             views=views,
             length_dims=length_dims,
+            ignored_columns=ignored_columns,
         )
         policy = GaussianPolicy(spec)
         policy.normalizer.fit(pairs.observation)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,18 @@ class PolicySpec:
     views: tuple[str, ...] = ()  # cameras whose images are embedded
     length_dims: int = 0
     """Number of first observation columns that are lengths in m (or angles in rad), with a detailed encoding near 0."""
+    ignored_columns: tuple[int, ...] = ()
+    """Observation columns that the policy does not see, and neither do critics that share its normalization."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
             raise UserError(f"policy sizes must be >= 1, got {self}")
         if not 0 <= self.length_dims <= self.obs_dim:
             raise UserError(f"length_dims must be in [0, {self.obs_dim}], got {self.length_dims}")
+        if not set(self.ignored_columns) < set(range(self.obs_dim)):
+            raise UserError(
+                f"ignored_columns must be some of the columns 0 to {self.obs_dim - 1}, got {list(self.ignored_columns)}"
+            )
         if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
             raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
 
@@ -73,29 +80,39 @@ class ObservationNormalizer(nn.Module):
     """Returns (x - mean) / std, clamped, and tanh(x / `LENGTH_SCALE_M`) of the first `length_dims` columns.
 
     The second encoding distinguishes offsets of millimeters. The statistics are fitted once, on demonstrations, and are
-    stored in the checkpoint.
+    stored in the checkpoint. Ignored columns are 0 in both encodings.
     """
 
     mean: Tensor
     std: Tensor
+    visible: Tensor
 
-    def __init__(self, size: int, length_dims: int = 0) -> None:
+    def __init__(self, size: int, length_dims: int = 0, ignored_columns: Sequence[int] = ()) -> None:
         super().__init__()
         self.length_dims = length_dims
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
+        self.has_ignored = bool(ignored_columns)
+        self.register_buffer("visible", torch.ones(size, dtype=torch.bool), persistent=False)
+        self.visible[list(ignored_columns)] = False
 
     def fit(self, observations: Tensor, min_std: float = MIN_STD) -> None:
         """Set mean and standard deviation to those of observations [B, D]."""
+        observations = self._hide(observations)
         self.mean.copy_(observations.mean(0))
         self.std.copy_(observations.std(0, correction=0).clamp_min(min_std))
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return the normalized observation [..., size + length_dims]."""
+        observation = self._hide(observation)
         normalized = ((observation - self.mean) / self.std).clamp(-MAX_NORMALIZED_OBS, MAX_NORMALIZED_OBS)
         if not self.length_dims:
             return normalized
         return torch.cat([normalized, tanh(observation[..., : self.length_dims] / LENGTH_SCALE_M)], dim=-1)
+
+    def _hide(self, observation: Tensor) -> Tensor:
+        """Return the observation [..., size] with 0 in the ignored columns."""
+        return observation * self.visible if self.has_ignored else observation
 
 
 class GaussianPolicy(nn.Module):
@@ -104,7 +121,7 @@ class GaussianPolicy(nn.Module):
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
         self.spec = spec
-        self.normalizer = ObservationNormalizer(spec.obs_dim, spec.length_dims)
+        self.normalizer = ObservationNormalizer(spec.obs_dim, spec.length_dims, spec.ignored_columns)
         self.mlp = mlp(spec.obs_dim + spec.length_dims, spec.hidden, spec.action_dim, output_gain=0.01)
         self.log_std = nn.Parameter(torch.full((spec.action_dim,), float(spec.log_std_init)))
 
@@ -213,7 +230,8 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
 def parse_spec(stored: Any, source: Path | str) -> PolicySpec:
     """Return the `PolicySpec` of a manifest; raise `CheckpointError` if it is invalid."""
     try:
-        spec = PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), "views": tuple(stored.get("views", ()))})
+        tuples = {name: tuple(stored.get(name, ())) for name in ("views", "ignored_columns")}
+        spec = PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), **tuples})
         check_fields(spec)
         return spec
     except (TypeError, KeyError, AttributeError, UserError) as error:
