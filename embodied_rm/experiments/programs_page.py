@@ -7,13 +7,13 @@ from statistics import fmean
 
 import numpy as np
 
-from embodied_rm.experiments.comparison import CellResult, filter_by_rule, group_by_task_with_total
+from embodied_rm.experiments.comparison import CellResult, filter_by_rule, group_by_task_with_total, rollout_ratio
 from embodied_rm.experiments.results_page import companion_path
 from embodied_rm.metrics import paired_difference
 from embodied_rm.report.markdown import markdown_table
 
-BASELINE = "dense"
-ARMS = (BASELINE, "first program", "best program", "best of random changes")
+BASELINE, BEST = "dense", "best program"
+ARMS = (BASELINE, "first program", BEST, "best of random changes")
 """What policies learn from: the simulator's progress, and programs as potentials."""
 
 
@@ -61,13 +61,28 @@ def markdown_section(searches: Mapping[str, SearchResult], cells: Sequence[CellR
         "",
         *markdown_table(header, rows),
         "",
+        "Episodes to 0.8 with the best program, as a ratio to those with the others: geometric mean over pairs, and",
+        "the one-sided p-value of a permutation test.",
+        "",
+        *markdown_table(("task", *(f"ratio to {arm}, p" for arm in ARMS if arm != BEST)), ratio_rows(cells)),
+        "",
         "Searches. Fitness: mean of the success rate over training and that at its end.",
         "",
         *markdown_table(search_header, search_rows),
     ]
     for task, search in searches.items():
-        lines += ["", f"Best program for `{task}`:", "", "```", search.sources["best program"].strip(), "```"]
+        lines += ["", f"Best program for `{task}`:", "", "```", search.sources[BEST].strip(), "```"]
     return "\n".join(lines)
+
+
+def ratio_rows(cells: Sequence[CellResult]) -> list[tuple[str, ...]]:
+    """Return, per task, the episodes to 0.8 with the best program as a ratio to those of each other arm."""
+    rows = []
+    for task, task_cells in group_by_task_with_total(cells).items():
+        best = filter_by_rule(task_cells, BEST)
+        ratios = [rollout_ratio(best, filter_by_rule(task_cells, arm), 0.8) for arm in ARMS if arm != BEST]
+        rows.append((task, *(f"{ratio:.2f}, {p:.3f}" for ratio, p in ratios)))
+    return rows
 
 
 def difference_text(values: Sequence[float], baseline: Sequence[float]) -> str:
