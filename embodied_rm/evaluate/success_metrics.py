@@ -9,6 +9,7 @@ from embodied_rm.evaluate.progress_metrics import Metrics, nanmean
 from embodied_rm.labels.labeled_episode import LabeledEpisode
 from embodied_rm.metrics import (
     best_threshold,
+    break_even_threshold,
     conformal_scale,
     coverage,
     expected_calibration_error,
@@ -55,16 +56,14 @@ def fit_success_threshold(predictions: Sequence[RewardOutput], labels: Sequence[
 def fit_episode_threshold(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], patience: int = 1
 ) -> float | None:
-    """Return the success probability that best separates successful episodes from the others, see `best_threshold`.
+    """Return the success probability above which there are as many episodes as successful ones.
 
     An episode of a learner ends as soon as the model reports success in `patience` frames in a row. Its largest
-    probability that lasts so long therefore decides, not its last one. None: the episodes with a known outcome show
-    only one kind.
+    probability that lasts so long therefore decides, not its last one. None: no outcome is known.
     """
     known = [(p, e.outcome) for p, e in zip(predictions, labels, strict=True) if e.outcome is not None and len(e) > 1]
     scores = [sustained_probability(p.success[1:], patience) for p, _ in known]
-    threshold = best_threshold(scores, np.array([done for _, done in known], bool))
-    return None if np.isnan(threshold) else threshold
+    return break_even_threshold(scores, sum(done for _, done in known)) if known else None
 
 
 def sustained_probability(success: Array, patience: int) -> float:

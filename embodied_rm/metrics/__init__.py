@@ -13,6 +13,7 @@ from embodied_rm.metrics.calibration import (
 )
 from embodied_rm.metrics.classification import (
     best_threshold,
+    break_even_threshold,
     match_segments,
     mcc,
     preference_credit,
@@ -38,6 +39,7 @@ from embodied_rm.metrics.statistics import (
 
 __all__ = [
     "best_threshold",
+    "break_even_threshold",
     "conformal_scale",
     "coverage",
     "effective_resolution",

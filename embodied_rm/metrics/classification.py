@@ -75,6 +75,24 @@ def best_threshold(score: npt.ArrayLike, positive: BoolArray) -> float:
     return float(middle if middle > lower else upper)  # neighboring floats have no middle
 
 
+def break_even_threshold(probability: npt.ArrayLike, num_positive: int) -> float:
+    """Return the threshold t at which `probability >= t` predicts as many positives as there are.
+
+    Missed and false positives are then equally many: precision equals recall, the break-even point of Lewis, SIGIR
+    1992. Equal probabilities at the limit are all predicted.
+
+    Args:
+        probability: Predicted probabilities [N], in [0, 1].
+        num_positive: How many are positive, 0 to N.
+
+    Returns:
+        The middle between the last predicted probability and the next lower one, in (0, 1].
+    """
+    descending = [1.0, *sorted(np.asarray(probability, dtype=np.float64).tolist(), reverse=True), 0.0]
+    middle = (descending[num_positive] + descending[num_positive + 1]) / 2
+    return max(middle, float(np.finfo(np.float32).tiny))
+
+
 def match_segments(predicted: npt.ArrayLike, target: npt.ArrayLike, min_iou: float = MIN_IOU) -> tuple[int, int, int]:
     """Count matched, spurious and missed segments of two label sequences [T] (Lea et al., CVPR 2017, section 4).
 

@@ -2,8 +2,9 @@
 
 A policy finds states in which the model is wrong, and no demonstration shows them. Every few iterations, the model
 therefore learns from the learner's episodes and from its own data, labeled by the simulator or a judge. On held-out
-episodes of both, the model before is the first point of the curve whose best weights are kept: it stays if nothing is
-better.
+episodes of both, the model before is the first point of the curve whose best weights are kept: they stay if nothing is
+better. The threshold of success is fitted to the learner's latest episodes in any case: the model should believe as
+many of them as succeed.
 
 Sources: arXiv 2410.23022 ("ONI"), where the reward model of observations grows with the policy; arXiv 2508.05613
 ("Cooper"), where policy and reward model are updated in turns.
@@ -148,8 +149,9 @@ class Teacher:
         if (run.path / TAUGHT_DIR / MANIFEST_NAME).exists():
             self.net = load_progress_net(run.path / TAUGHT_DIR)
             return
-        attempts = self._read_episodes(number)
-        parts = [split_evenly(episodes, self.config.held_out_share) for episodes in (attempts, self._own_data)]
+        earlier, latest = self._read_attempts(number)
+        attempts = [*earlier, *latest]
+        parts = [split_evenly(episodes, self.config.held_out_share) for episodes in (earlier, latest, self._own_data)]
         learned, held_out = ([episode for part in parts for episode in part[index]] for index in (0, 1))
         if problem := find_problem(attempts, held_out):
             self._reporter.log(f"teaching {number}: no change, {problem}")
@@ -160,16 +162,22 @@ class Teacher:
         summary = run.read_json(HELD_OUT_FILE)
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
-        if summary["best_step"]:
-            predictions, labels = score_episodes(net, held_out), label_ground_truth(held_out)
-            threshold = fit_episode_threshold(predictions, labels, self._patience)
-            self.net = net.with_calibration(None, None, None, threshold)
-            facts["success_threshold"] = threshold
-        else:
-            self._reporter.log(f"teaching {number}: no new weights were better on the held-out episodes, no change")
+        if not summary["best_step"]:
+            self._reporter.log(f"teaching {number}: no new weights were better on the held-out episodes")
+            net = self.net
+        unseen = parts[1][1] if summary["best_step"] else latest
+        self.net = self._with_threshold(net, unseen if len(unseen) >= MIN_EPISODES else held_out)
+        facts["success_threshold"] = self.net.config.success_threshold
         self._reporter.table(f"teaching {number}", facts)
         save_progress_net(run.path / TAUGHT_DIR, self.net, facts)
         run.write_json("metrics.json", {"teach": facts})
+
+    def _with_threshold(self, net: ProgressNet, unseen: Sequence[Episode]) -> ProgressNet:
+        """Return the model with the threshold of success at which it believes as many episodes as succeeded."""
+        predictions, labels = score_episodes(net, unseen), label_ground_truth(unseen)
+        threshold = fit_episode_threshold(predictions, labels, self._patience)
+        interval_scale = net.config.interval_scale if net is self.net else None
+        return net.with_calibration(None, None, interval_scale, threshold)
 
     def _store_episodes(self, path: Path) -> None:
         """Write the episodes since the round before, labeled, unless they are stored already."""
@@ -181,16 +189,18 @@ class Teacher:
                         writer.add(episode)
         self._recorded = []
 
-    def _read_episodes(self, number: int) -> list[Episode]:
-        """Return the latest episodes of all rounds up to this one, each once."""
-        episodes: dict[str, Episode] = {}
+    def _read_attempts(self, number: int) -> tuple[list[Episode], list[Episode]]:
+        """Return the learner's latest episodes of the rounds before this one, and those of this one, each once."""
+        episodes: dict[str, tuple[int, Episode]] = {}
         for earlier in range(1, number + 1):
             path = self._folder / f"{earlier}" / EPISODES_DIR
             if path.exists():
                 source = LeRobotDataset(path)
                 stored = (source.episode(row) for row in range(len(source.meta)))
-                episodes |= {fingerprint(e): replace(e, name=f"round {earlier}, {e.name}") for e in stored}
-        return list(episodes.values())[-self.config.max_episodes :]
+                named = (replace(episode, name=f"round {earlier}, {episode.name}") for episode in stored)
+                episodes |= {fingerprint(episode): (earlier, episode) for episode in named}
+        latest = list(episodes.values())[-self.config.max_episodes :]
+        return [e for i, e in latest if i < number], [e for i, e in latest if i == number]
 
     def _train_config(self, number: int) -> TrainConfig:
         encoder, config = self.net.config.encoder, self.config

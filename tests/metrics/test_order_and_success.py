@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.metrics import best_threshold, kendall_tau_a, mae, mcc, roc_auc, spearman, voc, voc_f1, wilson_interval
+from embodied_rm.metrics import (
+    best_threshold,
+    break_even_threshold,
+    kendall_tau_a,
+    mae,
+    mcc,
+    roc_auc,
+    spearman,
+    voc,
+    voc_f1,
+    wilson_interval,
+)
 
 curves = arrays(np.float64, st.integers(3, 20), elements=st.floats(0, 1), unique=True)
 
@@ -92,6 +103,20 @@ def test_best_threshold_is_the_middle_between_separable_classes():
     assert best_threshold(scores, scores > 0.2) == pytest.approx(0.2)
     # 0.5 and 0.9 both err once; the second gap is wider.
     assert best_threshold([0.4, 0.6, 0.7, 1.1], np.array([False, True, False, True])) == pytest.approx(0.9)
+
+
+@given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=20, unique=True), st.data())
+def test_at_the_break_even_threshold_as_many_are_predicted_as_are_positive(probabilities, data):
+    num_positive = data.draw(st.integers(0, len(probabilities)))
+    threshold = break_even_threshold(probabilities, num_positive)
+    assert 0 < threshold <= 1 and sum(p >= threshold for p in probabilities) == num_positive
+
+
+def test_the_break_even_threshold_is_in_the_middle_and_above_0():
+    assert break_even_threshold([0.1, 0.6, 0.9, 0.2], 2) == pytest.approx(0.4)
+    assert break_even_threshold([0.2], 0) == pytest.approx(0.6)
+    assert 0 < break_even_threshold([0.0, 0.0], 1) < 1e-30
+    assert break_even_threshold([1.0, 1.0], 0) == 1
 
 
 def test_best_threshold_has_no_value_for_one_class_or_one_score():

@@ -67,10 +67,16 @@ def test_the_model_learns_from_attempts_when_a_round_is_due(deceived: ProgressNe
     assert teacher.model_at(5) is taught, "the next round is due in iteration 6"
 
 
-def test_without_better_weights_the_model_stays(deceived: ProgressNet, tmp_path: Path) -> None:
+def test_without_better_weights_only_the_threshold_changes(deceived: ProgressNet, tmp_path: Path) -> None:
+    """The learner has changed, so that the model would believe too many or too few of its episodes."""
     teacher = open_teacher(deceived, tmp_path, learning_rate=1e-12)
     show(teacher, ATTEMPTS)
-    assert teacher.model_at(3) is deceived and teacher.rounds == 1
+    net = teacher.model_at(3)
+    assert teacher.rounds == 1 and torch.equal(weights(net), weights(deceived))
+    threshold = net.capabilities.success_threshold
+    assert threshold is not None
+    believed = [output.success[1:].max() >= threshold for output in score_episodes(net, ATTEMPTS)]
+    assert sum(believed) == sum(bool(episode.success) for episode in ATTEMPTS)
 
 
 def test_too_few_episodes_teach_nothing(deceived: ProgressNet, tmp_path: Path) -> None:
