@@ -23,7 +23,8 @@ from embodied_rm.tabletop import clone_policy, collect_episodes
 from embodied_sim.registry import make_task
 
 PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY = "plain", "reward_weighted", "successes_only"
-METHODS = (PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY)
+TRANSLATION_INVARIANT = "translation_invariant"  # from the successes only
+METHODS = (PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY, TRANSLATION_INVARIANT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +82,16 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:
     """Return the recipe of a cell; its paths are relative to the folder of task and seed."""
     half = config.num_demonstrations // 2
+    successes_only = method in (SUCCESSES_ONLY, TRANSLATION_INVARIANT)
     collect_config = mixed_demonstrations(task, config.num_demonstrations, seed)
     clone_config = clone_policy.CloneCommand(
         task=task,
         data=Path("demonstrations"),
         checkpoint=config.checkpoint,
-        num_demonstrations=half if method == SUCCESSES_ONLY else config.num_demonstrations,
-        include_failures=method != SUCCESSES_ONLY,
+        num_demonstrations=half if successes_only else config.num_demonstrations,
+        include_failures=not successes_only,
         reward_weighted=method == REWARD_WEIGHTED,
+        translation_invariant=method == TRANSLATION_INVARIANT,
         eval_episodes=config.eval_episodes,
         seed=seed,
     )
@@ -102,7 +105,11 @@ def measure_cells(
     for cell_recipe in recipes:
         clone_config = replace(cell_recipe.clone_config, checkpoint=None)  # its path does not matter
         used_model = model_digest if cell_recipe.method == REWARD_WEIGHTED else None
-        settings = {"collect": asdict(cell_recipe.collect_config), "clone": asdict(clone_config), "model": used_model}
+        settings = {
+            "collect": asdict(cell_recipe.collect_config),
+            "clone": clone_config.cell_settings(),
+            "model": used_model,
+        }
         folder, measure = pipeline.run.path / cell_recipe.name, partial(measure_cell, cell_recipe, pipeline)
         yield results_cache.get_or_measure(cell_recipe.name, settings, folder, measure)["success"]
 
@@ -120,19 +127,24 @@ def markdown_section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str
     """Return the results as Markdown."""
     rows = []
     for task, task_rates in rates.items():
-        gain, low, high = paired_difference(task_rates[REWARD_WEIGHTED], task_rates[PLAIN])
         cells = [f"{fmean(seed_rates):.3f} ({min(seed_rates):.3f})" for seed_rates in task_rates.values()]
-        rows.append((f"`{task}`", *cells, f"{gain:+.3f}", f"{low:+.3f} to {high:+.3f}"))
+        pairs = ((REWARD_WEIGHTED, PLAIN), (TRANSLATION_INVARIANT, SUCCESSES_ONLY))
+        gains = [paired_difference(task_rates[method], task_rates[other]) for method, other in pairs]
+        rows.append((f"`{task}`", *cells, *(f"{gain:+.3f} ({low:+.3f} to {high:+.3f})" for gain, low, high in gains)))
     lines = [
         "## Cloning good and bad demonstrations",
         "",
         f"`embodied-rm bench cloning`: {config.num_demonstrations} demonstrations per seed, half of them failures, "
         f"{config.num_seeds} seeds with separate recordings; success over {config.eval_episodes} episodes, mean and "
         "worst seed. reward_weighted: transitions are weighted by the predicted progress that follows them (RA-BC of "
-        "SARM); the model does not know which demonstrations failed. All cells as data: "
+        "SARM); the model does not know which demonstrations failed. translation_invariant: the policy sees no "
+        "horizontal position but those relative to its tool, and imitates the successes. All cells as data: "
         f"`{companion_path(page, 'cloning', '.jsonl').name}`.",
         "",
-        *markdown_table(("task", *METHODS, "reward_weighted minus plain", "95 %"), rows),
+        *markdown_table(
+            ("task", *METHODS, "reward_weighted minus plain, 95 %", "translation_invariant minus successes_only, 95 %"),
+            rows,
+        ),
     ]
     return "\n".join(lines)
 

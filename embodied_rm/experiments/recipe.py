@@ -56,11 +56,10 @@ class RefinementRecipe:
         task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
         ignored_paths = {"task": None, "checkpoint": None}  # paths do not matter
         cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
-        unused_clone_keys = () if self.clone.translation_invariant else ("translation_invariant",)
         policy_settings = {
             **task_settings,
             "collect": {**drop_keys(asdict(self.collect), ("port",)), "tasks": None},
-            "clone": {**drop_keys(asdict(self.clone), unused_clone_keys), **ignored_paths},
+            "clone": {**self.clone.cell_settings(), **ignored_paths},
             "model": model_digest if cloning_uses_model else None,
         }
         cell_uses_model = cloning_uses_model or not self.refine.reward.uses_simulator_only

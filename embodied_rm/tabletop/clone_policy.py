@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.dataset_path import resolve_dataset
@@ -47,6 +48,13 @@ class CloneCommand(CloneConfig):
         check_minimum(self, 1, "progress_horizon")
         if self.translation_invariant and self.obs_mode != "state":
             raise UserError(f"translation_invariant=true needs obs_mode=state: {self.obs_mode} sees where objects are")
+
+    def cell_settings(self) -> dict[str, Any]:
+        """Return the settings as cells of benchmarks record them: cells from before a key existed stay valid."""
+        settings = asdict(self)
+        if not self.translation_invariant:
+            del settings["translation_invariant"]
+        return settings
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:

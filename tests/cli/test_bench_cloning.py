@@ -1,17 +1,20 @@
-"""`embodied-rm bench cloning`: three methods on the same demonstrations, every cell once."""
+"""`embodied-rm bench cloning`: all methods on the same demonstrations, every cell once."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from embodied_rm.cli.main import main
 from embodied_rm.experiments.cloning_benchmark import (
+    METHODS,
     PLAIN,
     REWARD_WEIGHTED,
     SUCCESSES_ONLY,
+    TRANSLATION_INVARIANT,
     BenchCloningConfig,
     make_recipe,
 )
@@ -37,6 +40,9 @@ def test_all_methods_share_recordings_and_one_uses_successes_only():
         and not successes_only.clone_config.reward_weighted
     )
     assert (plain.clone_config.num_demonstrations, successes_only.clone_config.num_demonstrations) == (20, 10)
+    invariant = make_recipe(BenchCloningConfig(), 3, "lift_cube", TRANSLATION_INVARIANT)
+    assert invariant.collect_config == plain.collect_config
+    assert invariant.clone_config == replace(successes_only.clone_config, translation_invariant=True)
 
 
 @pytest.mark.usefixtures("few_steps")
@@ -50,9 +56,7 @@ def test_cells_run_once_and_fill_a_section_of_the_page(tmp_path: Path) -> None:
     ]
     assert main(["bench", "cloning", *small, f"out={tmp_path / 'run'}"]) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["success"]["press_button"]
-    assert results.keys() == {PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY} and all(
-        len(rates) == 1 for rates in results.values()
-    )
+    assert results.keys() == set(METHODS) and all(len(rates) == 1 for rates in results.values())
     text = (tmp_path / "page.md").read_text()
     assert f"| `press_button` | {results[PLAIN][0]:.3f} ({results[PLAIN][0]:.3f}) |" in text
     assert main(["bench", "cloning", *small, f"out={tmp_path / 'again'}"]) == 0
