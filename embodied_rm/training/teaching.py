@@ -173,11 +173,15 @@ class Teacher:
         run.write_json("metrics.json", {"teach": facts})
 
     def _with_threshold(self, net: ProgressNet, unseen: Sequence[Episode]) -> ProgressNet:
-        """Return the model with the threshold of success at which it believes as many episodes as succeeded."""
+        """Return the model with the threshold of success at which it believes as many episodes as succeeded.
+
+        Without a known outcome, earlier weights keep their threshold, and new ones have none.
+        """
         predictions, labels = score_episodes(net, unseen), label_ground_truth(unseen)
         threshold = fit_episode_threshold(predictions, labels, self._patience)
-        interval_scale = net.config.interval_scale if net is self.net else None
-        return net.with_calibration(None, None, interval_scale, threshold)
+        if net is not self.net:
+            return net.with_calibration(None, None, None, threshold)
+        return net if threshold is None else net.with_calibration(None, None, net.config.interval_scale, threshold)
 
     def _store_episodes(self, path: Path) -> None:
         """Write the episodes since the round before, labeled, unless they are stored already."""

@@ -79,6 +79,12 @@ def test_without_better_weights_only_the_threshold_changes(deceived: ProgressNet
     assert sum(believed) == sum(bool(episode.success) for episode in ATTEMPTS)
 
 
+def test_attempts_of_unknown_outcome_change_no_threshold(deceived: ProgressNet, tmp_path: Path) -> None:
+    teacher = open_teacher(deceived, tmp_path, learning_rate=1e-12)
+    show(teacher, [replace(episode, success=None, progress=None, subtasks=()) for episode in ATTEMPTS])
+    assert teacher.model_at(3) is deceived and teacher.rounds == 1
+
+
 def test_too_few_episodes_teach_nothing(deceived: ProgressNet, tmp_path: Path) -> None:
     teacher = open_teacher(deceived, tmp_path)
     show(teacher, ATTEMPTS[:7])
