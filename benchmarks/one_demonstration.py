@@ -93,9 +93,9 @@ def markdown_section(cells: Mapping[str, Sequence[Cell]]) -> str:
         "`python benchmarks/one_demonstration.py`: policies are cloned from one demonstration",
         f"(`{CLONE_ARGS[1]}`) and refined (`{' '.join(REFINE_ARGS)}`).",
         f"The reward model pays and ends episodes. The bundled one does not know {unknown}: it is adapted to the same",
-        "demonstration. Cloned and refined: success of 200 evaluation episodes. Believed and true: share of all training",
-        "episodes that the model counts as a success, and in which the simulator reports one before the model ends them.",
-        "All cells as data: `one_demonstration.jsonl`.",
+        "demonstration. Cloned and refined: success of 200 evaluation episodes. Believed and true: share of all",
+        "training episodes that the model counts as a success, and in which the simulator reports one before the model",
+        "ends them. All cells as data: `one_demonstration.jsonl`.",
         "",
         *markdown_table(header, rows),
     ]
