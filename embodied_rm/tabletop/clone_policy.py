@@ -59,10 +59,9 @@ class CloneCommand(CloneConfig):
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     """Clone and evaluate a policy; write policy and metrics into the run folder."""
-    task_class = make_task(config.task)
-    task = task_class.name
+    task = make_task(config.task)
     source = LeRobotDataset(resolve_dataset(config.data))
-    rows = demonstration_rows(source, task, failures=config.include_failures)
+    rows = demonstration_rows(source, task.name, failures=config.include_failures)
     uses_images = config.obs_mode != "state"
     model_folder = resolve_reward_model(config.checkpoint) if config.reward_weighted or uses_images else None
     net = None if model_folder is None else load_progress_net(model_folder)
@@ -74,7 +73,7 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table(
         "clone",
         {
-            "task": task,
+            "task": task.name,
             "demonstrations": f"{len(demo_rows)} of {len(rows)}",
             "weights": f"by progress within {config.progress_horizon} frames" if config.reward_weighted else "uniform",
             "observations": config.obs_mode,
@@ -85,15 +84,15 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     episodes = read_episodes(source, demo_rows, net, reporter)
     if config.action_free_data is not None:
         failures = config.include_failures
-        episodes += read_action_free(config.action_free_data, task, episodes, net, reporter, failures=failures)
+        episodes += read_action_free(config.action_free_data, task.name, episodes, net, reporter, failures=failures)
     pairs = make_pairs(episodes, net, config, reporter)
     save_demo_pairs(run.path / IMITATION_DIR, pairs)
     digest = weights_digest(model_folder) if model_folder is not None and uses_images else ""
     proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
     views = config.env.views if uses_images else ()
-    ignored = horizontal_position_columns(task_class) if config.translation_invariant else ()
+    ignored = horizontal_position_columns(task) if config.translation_invariant else ()
     policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views, ignored)
-    save_policy(run.path / POLICY_DIR, policy, task=task)
+    save_policy(run.path / POLICY_DIR, policy, task=task.name)
     eval_result = evaluate(policy)
     reporter.table("cloned", {**asdict(fit), **eval_result.as_dict()})
     run.write_json("metrics.json", {"clone": asdict(fit), "cloned_success": eval_result.as_dict()})

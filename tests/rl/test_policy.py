@@ -92,6 +92,7 @@ def test_a_policy_that_ignores_a_constant_column_acts_alike_elsewhere(tmp_path: 
     there = here + np.array([0, 0, 0.3], np.float32)
     assert not np.allclose(seeing.act(here), seeing.act(there), atol=0.1)
     assert np.array_equal(blind.act(here), blind.act(there))
+    assert np.array_equal(blind.act(here), blind.act(np.where([False, False, True], np.nan, here)))
     critic = make_critic(blind, RefineConfig(), 3)
     values = [critic(torch.from_numpy(observation), torch.zeros(50)) for observation in (here, there)]
     assert torch.equal(*values), "a critic that shares the observation shares what is ignored"

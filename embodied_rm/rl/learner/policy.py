@@ -85,7 +85,7 @@ class ObservationNormalizer(nn.Module):
 
     mean: Tensor
     std: Tensor
-    visible: Tensor
+    hidden: Tensor
 
     def __init__(self, size: int, length_dims: int = 0, ignored_columns: Sequence[int] = ()) -> None:
         super().__init__()
@@ -93,8 +93,8 @@ class ObservationNormalizer(nn.Module):
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
         self.has_ignored = bool(ignored_columns)
-        self.register_buffer("visible", torch.ones(size, dtype=torch.bool), persistent=False)
-        self.visible[list(ignored_columns)] = False
+        self.register_buffer("hidden", torch.zeros(size, dtype=torch.bool), persistent=False)
+        self.hidden[list(ignored_columns)] = True
 
     def fit(self, observations: Tensor, min_std: float = MIN_STD) -> None:
         """Set mean and standard deviation to those of observations [B, D]."""
@@ -112,7 +112,7 @@ class ObservationNormalizer(nn.Module):
 
     def _hide(self, observation: Tensor) -> Tensor:
         """Return the observation [..., size] with 0 in the ignored columns."""
-        return observation * self.visible if self.has_ignored else observation
+        return observation.masked_fill(self.hidden, 0.0) if self.has_ignored else observation
 
 
 class GaussianPolicy(nn.Module):
