@@ -8,9 +8,9 @@ measured again. Writes docs/results/one_demonstration.md and one_demonstration.j
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -18,12 +18,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cell_arguments import parse_cell_arguments
 from cli_process import run_once
 
 from embodied_rm.experiments.results_cache import open_results_cache
-from embodied_rm.experiments.results_page import write_section
+from embodied_rm.experiments.results_page import companion_path, write_section
 from embodied_rm.report.markdown import markdown_table
 from embodied_rm.rl.watch.log_rows import read_rows, training_success
+from embodied_rm.text_file import parse_json_lines
 
 SEEDS = (1, 2, 3, 4, 5)
 PAGE = Path("docs/results/one_demonstration.md")
@@ -71,6 +73,14 @@ def cell_settings(task: str, seed: int) -> dict[str, Any]:
     return {"task": task, "seed": seed, **settings}
 
 
+def finished_cells(path: Path) -> dict[str, list[Cell]]:
+    """Return task -> the stored cells of its seeds, those of earlier calls too."""
+    cells: dict[str, list[Cell]] = defaultdict(list)
+    for line in parse_json_lines(path):
+        cells[line["cell"].split("/")[0]].append(line["result"])
+    return cells
+
+
 def table_row(task: str, cells: Sequence[Cell]) -> list[str]:
     """Return the means of a task, its worst seed and its most episodes."""
     means = [fmean(cell[name] for cell in cells) for name in ("cloned", "refined")]
@@ -104,22 +114,14 @@ def markdown_section(cells: Mapping[str, Sequence[Cell]]) -> str:
 
 def main() -> None:
     """Measure the missing cells and write the results page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/one_demonstration"), help="folder of the runs")
-    parser.add_argument("--page", type=Path, default=PAGE, help="results page")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to measure now")
-    parser.add_argument("--tasks", nargs="+", default=[*ITERATIONS], help="tasks to measure now")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    arguments = parse_cell_arguments(__doc__, "one_demonstration", PAGE, SEEDS, [*ITERATIONS])
     cache = open_results_cache(arguments.page)
-    cells: dict[str, list[Cell]] = {task: [] for task in arguments.tasks}
     for seed, task in product(arguments.seeds, arguments.tasks):
         folder, name = arguments.out / task / f"{seed}", f"{task}/{seed}"
         work = partial(measure, folder, task, seed)
         cell = cache.get_or_measure(name, cell_settings(task, seed), folder / "cell", work)
         logging.info("%s: %s", name, cell)
-        cells[task].append(cell)
-        section = markdown_section({task: found for task, found in cells.items() if found})
+        section = markdown_section(finished_cells(companion_path(arguments.page, "", ".jsonl")))
         write_section(arguments.page, "one_demonstration", section, title="One demonstration")
 
 

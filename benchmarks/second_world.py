@@ -11,7 +11,6 @@ docs/results/second_world.md and second_world.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cell_arguments import parse_cell_arguments
 from cli_process import run_once
 
 from embodied_rm.experiments.comparison import censored_logs
@@ -172,13 +172,7 @@ def markdown_section(pairs: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str
 
 def main() -> None:
     """Measure the missing cells and write the results page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/second_world"), help="folder of the runs")
-    parser.add_argument("--page", type=Path, default=PAGE, help="results page")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to measure now")
-    parser.add_argument("--tasks", nargs="+", default=TASKS, help="tasks to measure now")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    arguments = parse_cell_arguments(__doc__, "second_world", PAGE, SEEDS, TASKS)
     cache = open_results_cache(arguments.page)
     for seed, task in product(arguments.seeds, arguments.tasks):
         folder = arguments.out / task / f"{seed}"

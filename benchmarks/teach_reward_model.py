@@ -8,7 +8,6 @@ does the same in Meta-World, and stores its cells in the same file. Writes docs/
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 from collections import defaultdict
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cell_arguments import parse_cell_arguments
 from cli_process import run_once
 
 from embodied_rm.experiments.results_cache import open_results_cache
@@ -132,13 +132,7 @@ def markdown_section(pairs: Mapping[str, Sequence[tuple[int, Cell, Cell]]]) -> s
 
 def main() -> None:
     """Measure the missing cells and write the results page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/teach_reward_model"), help="folder of the runs")
-    parser.add_argument("--page", type=Path, default=PAGE, help="results page")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to measure now")
-    parser.add_argument("--tasks", nargs="+", default=[*CLONE_ARGS], help="tasks to measure now")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    arguments = parse_cell_arguments(__doc__, "teach_reward_model", PAGE, SEEDS, [*CLONE_ARGS])
     cache = open_results_cache(arguments.page)
     for seed, task, arm in product(arguments.seeds, arguments.tasks, ARM_ARGS):
         folder, name = arguments.out / task / f"{seed}", f"{task}/{seed}/{arm}"
