@@ -68,7 +68,8 @@ class PolicySpec:
             raise UserError(f"policy sizes must be >= 1, got {self}")
         if not 0 <= self.length_dims <= self.obs_dim:
             raise UserError(f"length_dims must be in [0, {self.obs_dim}], got {self.length_dims}")
-        if not set(self.ignored_columns) < set(range(self.obs_dim)):
+        columns = set(self.ignored_columns)
+        if len(columns) == self.obs_dim or not all(0 <= column < self.obs_dim for column in columns):
             raise UserError(
                 f"ignored_columns must be some of the columns 0 to {self.obs_dim - 1}, got {list(self.ignored_columns)}"
             )
