@@ -77,6 +77,7 @@ class RefinementRecipe:
         refine_settings["takeover"] = drop_keys(refine_settings["takeover"], ("port",))
         unused_keys += () if self.refine.archive.share else ("archive",)
         unused_keys += () if self.refine.restore_best_weights else ("restore_best_weights",)
+        unused_keys += () if self.refine.max_episodes is not None else ("max_episodes",)
         refine_settings = drop_keys(refine_settings, unused_keys)
         threshold = record_threshold(self.refine.reward.success_threshold)
         refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}

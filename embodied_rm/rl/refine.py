@@ -33,7 +33,7 @@ from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig, success_de
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, stream_seed
 from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
-from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row
+from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row, training_episodes
 from embodied_rm.run_folder import Reporter, RunFolder
 
 COUNTS = ("episodes", "returned_episodes", "env_steps", "diverged_episodes")
@@ -154,7 +154,7 @@ def refine(
     best = BestWeights(run, max_episode_steps, writes=dist.rank == 0) if config.restore_best_weights else None
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
-            if has_converged(rows, config, options.teacher):
+            if has_used_episodes(rows, config) or has_converged(rows, config, options.teacher):
                 break
             if options.teacher is not None and (taught := options.teacher.model_at(iteration)) is not model:
                 model = replace_model(reward_env, taught)
@@ -343,6 +343,11 @@ def restart_episodes(env: RewardEnv, rollout_rewards: RolloutRewards, seed: int)
     rollout_rewards.end_episodes()
     env.pop_stats()  # the time of the resets belongs to no iteration
     return observation
+
+
+def has_used_episodes(rows: list[LogRow], config: RefineConfig) -> bool:
+    """Return whether `max_episodes` training episodes have ended."""
+    return config.max_episodes is not None and sum(map(training_episodes, rows)) >= config.max_episodes
 
 
 def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None) -> bool:

@@ -42,6 +42,8 @@ class RefineConfig:
     """Stop early when the success rate according to `reward.success_source` reached this in each of the last
     `stop_patience` iterations, and in as many more as it takes for 30 episodes."""
     stop_patience: int = 3
+    max_episodes: int | None = None
+    """Training episodes after which no further iteration begins, as on a robot; None: no limit."""
     restore_best_weights: bool = False
     """Return the policy with the most training successes, if the last ones have clearly fewer (intervals of 95 % over
     three iterations): with few episodes per iteration, PPO can lose what it has learned."""
@@ -64,6 +66,8 @@ class RefineConfig:
             raise UserError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
         check_wandb_project(self.wandb_project)
         check_minimum(self, 1, "iterations", "rollout_steps", "stop_patience")
+        if self.max_episodes is not None:
+            check_minimum(self, 1, "max_episodes")
         if not 0 <= self.critic_warmup_iterations < self.iterations:
             bounds, value = f">= 0 and below iterations={self.iterations}", self.critic_warmup_iterations
             raise UserError(f"critic_warmup_iterations must be {bounds}, got {value}")

@@ -24,6 +24,7 @@ from embodied_rm.rl.refine import RefineResult, has_converged, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy, stream_seed
+from embodied_rm.rl.watch.log_rows import training_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.types import Episode
 
@@ -202,6 +203,14 @@ def test_stops_early_at_the_target_success() -> None:
     assert stops(0.0, 1.0, None, 1.0), "an iteration in which no episode ended says nothing"
 
 
+def test_no_iteration_begins_after_the_budget_of_episodes(tmp_path: Path) -> None:
+    config = replace(CONFIG, max_episodes=70)
+    rows = run_refine(tmp_path, config).log_rows
+    counts = np.cumsum([training_episodes(row) for row in rows])
+    assert len(rows) < CONFIG.iterations and counts[-2] < 70 <= counts[-1]
+    assert run_refine(tmp_path, config).log_rows == rows, "a resumed run has the same budget"
+
+
 class Scripted(PointReachEnv):
     """Row i ends after i + 1 steps, with success in even episodes and divergence in every fourth."""
 
@@ -330,6 +339,7 @@ def test_invalid_evaluations_raise() -> None:
         ("iterations", 0),
         ("critic_warmup_iterations", 30),
         ("stop_success", 0.0),
+        ("max_episodes", 0),
         ("bc_kl_coef", -1.0),
         ("imitation_coef", -1.0),
         ("heuristic_coef", 1.0),
