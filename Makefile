@@ -201,7 +201,9 @@ install: .venv/installed  ## only create .venv with the pinned packages
 INTEGRATION_torchrl := torchrl==0.14.1
 INTEGRATION_maniskill := mani_skill==3.0.1
 INTEGRATION_mjlab := mjlab==1.6.0
-INTEGRATION_robosuite := mujoco==3.3.7 h5py numba scipy termcolor opencv-python-headless pynput
+EXTRAS_mjlab := [pretrained]
+EXTRAS_robosuite := [hdf5]
+INTEGRATION_robosuite := mujoco==3.3.7 numba scipy termcolor opencv-python-headless pynput
 # robosuite asks for mink, which needs numpy 1 and which it can do without.
 WITHOUT_REQUIREMENTS_robosuite := robosuite==1.5.2
 # Packages of which these libraries need other versions than those of constraints.txt.
@@ -211,7 +213,7 @@ TEST_INTEGRATION = .venv-$(@:test-%=%)/bin/python -m pytest --confcutdir=tests/i
 .venv-%/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-$*
 	grep -vE '^($(UNPINNED))==' constraints.txt > .venv-$*/constraints.txt
-	.venv-$*/bin/python -m pip install --quiet -c .venv-$*/constraints.txt $(INDEX) -e . pytest pytest-timeout $(INTEGRATION_$*)
+	.venv-$*/bin/python -m pip install --quiet -c .venv-$*/constraints.txt $(INDEX) -e '.$(EXTRAS_$*)' pytest pytest-timeout $(INTEGRATION_$*)
 	$(if $(WITHOUT_REQUIREMENTS_$*),.venv-$*/bin/python -m pip install --quiet --no-deps $(WITHOUT_REQUIREMENTS_$*))
 	@touch $@
 

@@ -17,8 +17,15 @@ from embodied_rm.data.dataset_path import resolve_dataset
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import check_minimum
 from embodied_rm.experiments.imagination_page import CLONE, TRUE_PROGRESS, markdown_section
-from embodied_rm.experiments.mixed_recordings import check_half_failures, check_tasks, clone_successes, record_mixed
+from embodied_rm.experiments.mixed_recordings import (
+    check_half_failures,
+    check_methods,
+    check_tasks,
+    clone_successes,
+    record_mixed,
+)
 from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.experiments.recipe import drop_keys
 from embodied_rm.experiments.results_cache import open_results_cache
 from embodied_rm.experiments.results_page import describe_machine, write_section
 from embodied_rm.metrics import kendall_tau_a
@@ -63,6 +70,7 @@ class BenchDPOConfig:
         "stack_cubes",
         "push_to_zone",
     )
+    methods: tuple[str, ...] = ()  # beside the clone; empty: all
     num_seeds: int = 5
     num_demonstrations: int = 20
     num_rollouts: int = 40
@@ -73,8 +81,19 @@ class BenchDPOConfig:
 
     def __post_init__(self) -> None:
         check_tasks(self.tasks)
+        check_methods(self.methods, METHODS[1:])
         check_minimum(self, 1, "num_seeds", "num_rollouts", "world_model_steps", "eval_episodes")
         check_half_failures(self.num_demonstrations)
+
+    @property
+    def selected_methods(self) -> tuple[str, ...]:
+        """The methods to compare, the clone first."""
+        return (CLONE, *(self.methods or METHODS[1:]))
+
+    def cell_settings(self, digest: str) -> dict[str, Any]:
+        """Return everything that decides a cell, but its task and seed; stored cells of all methods name none."""
+        settings = {**asdict(self), "tasks": None, "num_seeds": None, "results_page": None, "checkpoint": digest}
+        return settings if self.methods else drop_keys(settings, ("methods",))
 
 
 class RecordingsCell(NamedTuple):
@@ -95,16 +114,16 @@ def main(config: BenchDPOConfig, run: RunFolder, reporter: Reporter) -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + config.num_seeds)
     cells = [RecordingsCell(*values) for values in product(seeds, config.tasks)]
     cache, pipeline = open_results_cache(config.results_page), Pipeline(run, reporter)
-    base_settings = {**asdict(config), "tasks": None, "num_seeds": None, "results_page": None, "checkpoint": digest}
     results: dict[str, list[Mapping[str, float]]] = {task: [] for task in config.tasks}
     for cell in reporter.track(cells, "cells"):
         measure = partial(measure_cell, cell, config, pipeline)
-        settings = {**base_settings, **cell._asdict()}
+        settings = {**config.cell_settings(digest), **cell._asdict()}
         results[cell.task].append(cache.get_or_measure(cell.name, settings, run.path / "cells" / cell.name, measure))
+    methods = config.selected_methods
     for task, rows in results.items():
-        reporter.table(task, {method: f"{fmean(row[method] for row in rows):.3f}" for method in METHODS})
+        reporter.table(task, {method: f"{fmean(row[method] for row in rows):.3f}" for method in methods})
     if config.results_page is not None:
-        text = markdown_section(results, asdict(config), METHODS, config.results_page)
+        text = markdown_section(results, asdict(config), methods, config.results_page)
         write_section(config.results_page, "bench dpo", text, title="Policies from a world model")
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "results": results}})
 
@@ -153,13 +172,14 @@ class RewardComparison:
             episodes=self._config.eval_episodes,
             seed=cell.seed,
         )
-        rates = {}
-        for name, weights in REWARDS.items():
-            config = DPOConfig(seed=cell.seed, **weights)
-            improved, _ = improve_policy(self._policy, model, self._demonstrations, horizon, config, reporter)
+        rates, simulated = {}, self._simulate(horizon)
+        for name in self._config.selected_methods[1:]:
+            if name == TRUE_PROGRESS:
+                improved = self._improve_by_truth(simulated, reporter)
+            else:
+                config = DPOConfig(seed=cell.seed, **REWARDS[name])
+                improved, _ = improve_policy(self._policy, model, self._demonstrations, horizon, config, reporter)
             rates[name] = evaluate(improved).rate
-        simulated = self._simulate(horizon)
-        rates[TRUE_PROGRESS] = evaluate(self._improve_by_truth(simulated, reporter)).rate
         errors = {f"error_{name}": value for name, value in asdict(error).items()}
         return {
             **rates,

@@ -32,16 +32,18 @@ def markdown_section(
         methods: Names of the policies; the first is the cloned one.
         page: Where it will be written.
     """
+    exception = (
+        f", except for `{TRUE_PROGRESS}`, whose chunks the simulator compares" if TRUE_PROGRESS in methods else ""
+    )
     all_cells = [cell for cells in results.values() for cell in cells]
     lines = [
         "## Preference optimization in a world model",
         "",
         f"`embodied-rm bench dpo`: {settings['num_demonstrations']} demonstrations per seed, half of them failures, "
         f"and {settings['num_rollouts']} rollouts with exploration noise of a policy that was cloned from a few of "
-        "them. `clone` imitates all recorded successes. The other policies are improved from it. They take no "
-        f"environment step, except for `{TRUE_PROGRESS}`, whose chunks the simulator compares. Seeds with "
-        f"separate recordings: {settings['num_seeds']}. Success over {settings['eval_episodes']} episodes. All cells "
-        f"as data: `{companion_path(page, '', '.jsonl').name}`.",
+        "them. `clone` imitates all recorded successes. The others are improved from it without an environment "
+        f"step{exception}. Seeds with separate recordings: {settings['num_seeds']}. Success over "
+        f"{settings['eval_episodes']} episodes. All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
         "",
         *markdown_table(
             ("task", *(f"`{method}`" for method in methods)),
@@ -61,7 +63,10 @@ def markdown_section(
         "",
         *markdown_table(
             ("task", *ERROR_COLUMNS.values()),
-            [(f"`{task}`", *means(cells, tuple(ERROR_COLUMNS), 2)) for task, cells in results.items()],
+            [
+                *((f"`{task}`", *means(cells, tuple(ERROR_COLUMNS), 2)) for task, cells in results.items()),
+                ("mean", *means(all_cells, tuple(ERROR_COLUMNS), 2)),
+            ],
         ),
     ]
     return "\n".join(lines)

@@ -88,3 +88,6 @@ def test_benchmark_measures_a_cell_once_and_fills_the_page(tmp_path: Path) -> No
     assert -1 <= cell["kendall"] <= 1 and f" {cell['both']:.3f} |" in page.read_text()
     assert main([*args, f"out={tmp_path / 'again'}"]) == 0
     assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
+    assert main([*args, "methods=[deviation]", f"out={tmp_path / 'one'}"]) == 0
+    table = page.read_text()
+    assert "`deviation`" in table and "`progress`" not in table, "only the chosen methods are measured and shown"
