@@ -51,7 +51,7 @@ envs.close()
 # ## Frames from somewhere else
 #
 # `get_frames(env, observation, rows)` returns a view name -> `uint8 [n, H, W, 3]`. An environment whose observation
-# holds an image needs one line.
+# holds an image needs one line: `LearnedReward(env, model, instruction=..., get_frames=get_frames)`.
 
 
 # %%

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Score your own video
+# # Score a clip
 #
 # A reward model reads frames and an instruction. It returns progress, success and uncertainty per frame. You need
 # frames as `uint8 [T, H, W, 3]`; where they come from does not matter.
@@ -37,8 +37,8 @@ print(episode.instruction, {name: frames.shape for name, frames in episode.views
 # ## Score it
 #
 # The default model knows the cameras `front`, `side` and `wrist` of the simulated tasks; `load_reward_model("real")`
-# is for video of a real robot. A frame's output depends on earlier frames only, so offline scores are the rewards that
-# a robot would see online.
+# is for video of a real robot. A frame's output depends on earlier frames only, so a robot would see the same scores
+# online.
 
 # %%
 model = erm.load_reward_model()

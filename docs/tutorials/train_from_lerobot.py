@@ -7,8 +7,8 @@
 # %% [markdown]
 # # Train from a LeRobot dataset
 #
-# Training needs episodes with known progress: annotated subtasks, or a progress column. `embodied-rm annotate`
-# helps you to add subtasks in the browser. Here the simulator records a dataset in the LeRobot v3.0 format.
+# Training needs episodes with known progress: annotated subtasks, or a progress column. After `embodied-rm convert`,
+# `embodied-rm annotate` adds subtasks in the browser. Here the simulator records a dataset in the LeRobot v3.0 format.
 
 # %%
 import os

@@ -44,7 +44,7 @@ print(program.output, program.terms)
 # %% [markdown]
 # ## Critic
 #
-# The scripted expert and each kind of failure of the task are recorded, 120 episodes here. A program is refused if it
+# The scripted expert and each kind of failure of the task are recorded. A program is refused if it
 # does not end higher for experts than for each kind of failure.
 
 # %%
@@ -60,7 +60,7 @@ print(evaluate(program, expert.values)["progress"].round(2))
 # ## Act on it
 #
 # A planner tries sequences of actions in copies of the environments, and takes the one with the largest output. Nothing
-# is trained, so you see at once what the program asks for, and what your correction changes.
+# is trained, so you see at once what the program asks for. Save its text as `lift.txt`:
 #
 # ```
 # embodied-rm play task=lift_cube policy=planner program=lift.txt
@@ -69,8 +69,9 @@ print(evaluate(program, expert.values)["progress"].round(2))
 # %% [markdown]
 # ## Learn from it
 #
-# `refine` pays it, and `write-reward` lets a language model write and improve programs. Every round sees the terms and
-# the learning curve of the best one. `transcript.jsonl` keeps the conversation, and repeats the search without a model.
+# `refine` uses it as the reward of a [cloned policy](refine_a_policy.py). `write-reward` lets a language model write and
+# improve programs. Every round sees the terms and the learning curve of the best one. `transcript.jsonl` keeps the
+# conversation, and repeats the search without a model.
 #
 # ```
 # embodied-rm refine task=lift_cube policy=runs/clone/lift program=lift.txt reward.rule=dense \

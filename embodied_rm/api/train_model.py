@@ -51,7 +51,7 @@ def train(
 
     Raises:
         UserError: For an unknown key, a value that is out of range, or a GPU that torch does not find.
-        DataError: When there are no episodes, one has no known progress, or one is held out too.
+        DataError: When there are no episodes, none has known progress, or one is held out too.
     """
     train_config = build_config(TrainConfig, config)
     held_out_config = HeldOutConfig(eval_percent=eval_percent, patience=patience)

@@ -90,4 +90,4 @@ def test_benchmark_measures_a_cell_once_and_fills_the_page(tmp_path: Path) -> No
     assert not (tmp_path / "again" / "press_button").exists(), "all results are read from the results cache"
     assert main([*args, "methods=[deviation]", f"out={tmp_path / 'one'}"]) == 0
     table = page.read_text()
-    assert "`deviation`" in table and "`progress`" not in table, "only the chosen methods are measured and shown"
+    assert "`deviation`" in table and "`progress`" not in table, "only the chosen methods are measured and listed"

@@ -42,6 +42,7 @@ class TrainCommand(TrainConfig, HeldOutConfig):
 
     data: Path
     held_out: Path | None = None
+    instruction: str | None = None  # of recordings and HDF5 files, in place of a stored one
     init_from: Path | None = None  # run folder or checkpoint folder of the initial model
     frame_stride: int = 1
     split: Split = field(default_factory=Split)  # split that the data must belong to; "none": no check
@@ -72,10 +73,10 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
         check_streamable(config)
         if config.time_reversal:
             raise UserError(
-                "frame_cache_gb keeps a part of the videos in memory, and time_reversal=true needs all of them at once"
+                "frame_cache_gb keeps a part of the videos in memory, and time_reversal=true needs them all"
             )
     check_split(config.split)
-    data = load_dataset(config.data, reporter, features=config.features)
+    data = load_dataset(config.data, reporter, config.instruction, config.features)
     if config.split.name != NO_SPLIT:
         check_split_membership(config.split, data.meta)
     if config.preference_model is not None:
@@ -95,8 +96,8 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     episodes = add_time_reversals(episodes) if config.time_reversal else episodes
     held_out = None
     if config.held_out is not None:
-        size, stride = config.image_size, config.frame_stride
-        held_out = read_held_out(config.held_out, config, config.features, reporter, size=size, frame_stride=stride)
+        reading: dict[str, Any] = {"frame_stride": config.frame_stride, "instruction": config.instruction}
+        held_out = read_held_out(config.held_out, config, config.features, reporter, size=config.image_size, **reading)
     with init_distributed(config.device) as dist:
         net = train(
             episodes,
