@@ -69,7 +69,7 @@ print(evaluate(program, expert.values)["progress"].round(2))
 # %% [markdown]
 # ## Learn from it
 #
-# `refine` uses it as the reward of a [cloned policy](refine_a_policy.py). `write-reward` lets a language model write and
+# `refine` rewards a [cloned policy](refine_a_policy.py) by it. `write-reward` lets a language model write and
 # improve programs. Every round sees the terms and the learning curve of the best one. `transcript.jsonl` keeps the
 # conversation, and repeats the search without a model.
 #

@@ -145,7 +145,7 @@ class RecordEpisodes(gym.vector.VectorWrapper):
     Recorded frames are the one after a reset, every `frame_stride`-th control step, and the last one before the next
     reset. An episode lasts until its environment is reset, even after success. Success is that of the simulator, and so
     are progress and subtasks if the infos have them. Images that the player renders are reused. Diverged episodes, and
-    episodes that were running at `restore`, are not recorded.
+    episodes that were running at `restore` or a reset of all environments, are not recorded.
     """
 
     def __init__(
@@ -180,6 +180,8 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         return getattr(self.env, name)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        if not options:
+            self._buffers.clear()
         reset_mask = np.ones(self.num_envs, bool) if not options else np.asarray(options["reset_mask"])
         env_ids = np.flatnonzero(reset_mask[: self._num_recorded])
         for env_id in env_ids:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium.vector import VectorEnv
 
@@ -31,6 +31,7 @@ from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.training.fitting import Execution
 from embodied_rm.training.held_out import HeldOut, HeldOutConfig
 from embodied_rm.training.run_training import HELD_OUT_FILE, train
 from embodied_rm.training.train_config import TrainConfig
@@ -68,6 +69,8 @@ class TeachConfig:
             raise UserError(f"teach.held_out_share must be in (0, 0.5], got {self.held_out_share}")
         if not self.learning_rate > 0:
             raise UserError(f"teach.learning_rate must be > 0, got {self.learning_rate}")
+        if self.data is not None and not self.every:
+            raise UserError("teach.data= needs teach.every=<iterations between two rounds>, at least 1")
 
     def success_frames(self, score_every: int, success_patience: int) -> int:
         """Return how many recorded frames the predictions of success span that end an episode of the learner."""
@@ -83,6 +86,14 @@ class TeachConfig:
 def keep_labels(episode: Episode) -> Episode:
     """Return the episode with the progress and outcome that were recorded."""
     return episode
+
+
+class Attempt(NamedTuple):
+    """An episode of the learner."""
+
+    round: int  # before which it was recorded
+    is_held_out: bool
+    episode: Episode
 
 
 class Teacher:
@@ -117,8 +128,9 @@ class Teacher:
         """
         assert config.every >= 1
         self.net, self.config, self.rounds = net, config, 0
-        self._folder, self._reporter, self._own_data = folder, reporter, own_data
+        self._folder, self._reporter, self._own_data = folder, reporter, unique(own_data)
         self._label, self._patience, self._seed = label, patience, seed
+        self._device = next(net.parameters()).device
         self._recorded: list[Episode] = []
 
     def record(self, envs: VectorEnv) -> VectorEnv:
@@ -147,25 +159,26 @@ class Teacher:
         self._store_episodes(run.path / EPISODES_DIR)
         self.rounds = number
         if (run.path / TAUGHT_DIR / MANIFEST_NAME).exists():
-            self.net = load_progress_net(run.path / TAUGHT_DIR)
+            self.net = load_progress_net(run.path / TAUGHT_DIR).to(self._device)
             return
-        earlier, latest = self._read_attempts(number)
-        attempts = [*earlier, *latest]
-        parts = [split_evenly(episodes, self.config.held_out_share) for episodes in (earlier, latest, self._own_data)]
-        learned, held_out = ([episode for part in parts for episode in part[index]] for index in (0, 1))
+        attempts = self._read_attempts(number)
+        learned, held_out = self._split(attempts)
         if problem := find_problem(attempts, held_out):
             self._reporter.log(f"teaching {number}: no change, {problem}")
             return
         facts: dict[str, Any] = {"round": number, "attempts": len(attempts), "held_out_episodes": len(held_out)}
         curve = HeldOut(episodes=held_out, config=HeldOutConfig(eval_percent=EVAL_PERCENT))
-        net = train(repeat_rare_outcomes(learned), self._train_config(number), run, self._reporter, curve, self.net)
+        execution = Execution(device=self._device.type)
+        train_args = (self._train_config(number), run, self._reporter, curve, self.net)
+        net = train(repeat_rare_outcomes(learned), *train_args, execution=execution)
         summary = run.read_json(HELD_OUT_FILE)
         rows = {row["step"]: row["error"] for row in summary["curve"]}
         facts |= {"error_before": rows[0], "error_after": rows[summary["best_step"]]}
         if not summary["best_step"]:
             self._reporter.log(f"teaching {number}: no new weights were better on the held-out episodes")
             net = self.net
-        unseen = parts[1][1] if summary["best_step"] else latest
+        latest = [attempt for attempt in attempts if attempt.round == number]
+        unseen = [attempt.episode for attempt in latest if attempt.is_held_out or not summary["best_step"]]
         self.net = self._with_threshold(net, unseen if len(unseen) >= MIN_EPISODES else held_out)
         facts["success_threshold"] = self.net.config.success_threshold
         self._reporter.table(f"teaching {number}", facts)
@@ -193,18 +206,32 @@ class Teacher:
                         writer.add(episode)
         self._recorded = []
 
-    def _read_attempts(self, number: int) -> tuple[list[Episode], list[Episode]]:
-        """Return the learner's latest episodes of the rounds before this one, and those of this one, each once."""
-        episodes: dict[str, tuple[int, Episode]] = {}
-        for earlier in range(1, number + 1):
-            path = self._folder / f"{earlier}" / EPISODES_DIR
-            if path.exists():
-                source = LeRobotDataset(path)
-                stored = (source.episode(row) for row in range(len(source.meta)))
-                named = (replace(episode, name=f"round {earlier}, {episode.name}") for episode in stored)
-                episodes |= {fingerprint(episode): (earlier, episode) for episode in named}
-        latest = list(episodes.values())[-self.config.max_episodes :]
-        return [e for i, e in latest if i < number], [e for i, e in latest if i == number]
+    def _read_attempts(self, number: int) -> list[Attempt]:
+        """Return the learner's latest episodes of the rounds until this one, each once, in order."""
+        attempts: dict[str, Attempt] = {}
+        for round_number in range(number, 0, -1):
+            path = self._folder / f"{round_number}" / EPISODES_DIR
+            source = LeRobotDataset(path) if path.exists() else None
+            for row in reversed(range(0 if source is None else len(source.meta))):
+                assert source is not None
+                if len(attempts) == self.config.max_episodes:
+                    break
+                stored = source.episode(row)
+                episode = replace(stored, name=f"round {round_number}, {stored.name}")
+                attempt = Attempt(round_number, self._is_held_out(row), episode)
+                attempts.setdefault(fingerprint(episode), attempt)
+        return list(attempts.values())[::-1]
+
+    def _split(self, attempts: Sequence[Attempt]) -> tuple[list[Episode], list[Episode]]:
+        """Return the episodes to learn from, and those that are held out, of the learner and of the own data."""
+        own = [(self._is_held_out(row), episode) for row, episode in enumerate(self._own_data)]
+        marked = [*((attempt.is_held_out, attempt.episode) for attempt in attempts), *own]
+        return [episode for held, episode in marked if not held], [episode for held, episode in marked if held]
+
+    def _is_held_out(self, row: int) -> bool:
+        """Return whether an episode is held out, in all rounds, by its place in its dataset: evenly spaced ones are."""
+        every = round(1 / self.config.held_out_share)
+        return row % every == every - 1
 
     def _train_config(self, number: int) -> TrainConfig:
         encoder, config = self.net.config.encoder, self.config
@@ -219,12 +246,9 @@ class Teacher:
         )
 
 
-def split_evenly(episodes: Sequence[Episode], held_out_share: float) -> tuple[list[Episode], list[Episode]]:
-    """Return the episodes to learn from, and evenly spaced ones that are held out."""
-    every = round(1 / held_out_share)
-    is_held_out = [index % every == every - 1 for index in range(len(episodes))]
-    learned = [episode for episode, held in zip(episodes, is_held_out, strict=True) if not held]
-    return learned, [episode for episode, held in zip(episodes, is_held_out, strict=True) if held]
+def unique(episodes: Sequence[Episode]) -> list[Episode]:
+    """Return the episodes without repetitions of the same frames."""
+    return list({fingerprint(episode): episode for episode in episodes}.values())
 
 
 def repeat_rare_outcomes(episodes: Sequence[Episode]) -> list[Episode]:
@@ -240,7 +264,7 @@ def repeat_rare_outcomes(episodes: Sequence[Episode]) -> list[Episode]:
     return [*episodes, *rare * max(0, num_repeats)]
 
 
-def find_problem(attempts: Sequence[Episode], held_out: Sequence[Episode]) -> str | None:
+def find_problem(attempts: Sequence[Attempt], held_out: Sequence[Episode]) -> str | None:
     """Return why a round cannot teach; None if it can. Weights differ in quality on successes or known progress."""
     if len(attempts) < MIN_EPISODES:
         return f"the learner has finished {len(attempts)} episodes, fewer than {MIN_EPISODES}"

@@ -35,7 +35,10 @@ sys.exit(code)
         (["refine", "task=lift_cube"], "error: policy is required: embodied-rm refine policy=...; see --help"),
         (["train", "data=nowhere"], "error: data=nowhere does not exist"),
         (["train", "data=/", "held_out=nowhere"], "error: held_out=nowhere does not exist"),
-        (["refine", "task=lift_cube", "policy=/", "teach.data=x"], "error: teach.data=x does not exist"),
+        (
+            ["refine", "task=lift_cube", "policy=/", "teach.every=5", "teach.data=x"],
+            "error: teach.data=x does not exist",
+        ),
         (
             ["score", "data=lerobot/pusht"],
             "error: data=lerobot/pusht does not exist; a dataset of the Hugging Face Hub is data=hub:lerobot/pusht",

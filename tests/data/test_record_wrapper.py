@@ -73,6 +73,13 @@ def test_images_rendered_by_the_player_are_reused() -> None:
     assert idle_env.rendered == sum(map(len, episodes)) + sum(int(time) for time in env.time[:2])
 
 
+def test_episodes_that_a_reset_of_all_environments_cuts_are_not_recorded() -> None:
+    episodes, env = play(60, num_recorded=3, frame_stride=2)
+    finished = len(episodes)
+    env.reset(seed=1)
+    assert len(episodes) == finished, "a cut attempt is not a failure"
+
+
 def test_diverged_episode_is_not_recorded() -> None:
     episodes, _ = play(60, num_recorded=3, frame_stride=2, diverging={(1, 0): 3})
     assert (1, 0) not in {tuple(map(int, episode.state[0, :2])) for episode in episodes}

@@ -10,12 +10,13 @@ import pytest
 import torch
 from sprites import episodes
 
+from embodied_rm.data.fingerprint import fingerprint
 from embodied_rm.errors import UserError
 from embodied_rm.labels.labeled_episode import label_ground_truth
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.training import TrainConfig, train
+from embodied_rm.training import TrainConfig, teaching, train
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.training.held_out import held_out_metrics
 from embodied_rm.training.teaching import LabelFn, TeachConfig, Teacher, repeat_rare_outcomes
@@ -83,6 +84,30 @@ def test_attempts_of_unknown_outcome_change_no_threshold(deceived: ProgressNet, 
     teacher = open_teacher(deceived, tmp_path, learning_rate=1e-12)
     show(teacher, [replace(episode, success=None, progress=None, subtasks=()) for episode in ATTEMPTS])
     assert teacher.model_at(3) is deceived and teacher.rounds == 1
+
+
+def test_an_episode_is_held_out_in_all_rounds_or_in_none(deceived: ProgressNet, tmp_path: Path, monkeypatch) -> None:
+    learned, held_out = set(), set()
+
+    def spy(learned_episodes, config, run, reporter, curve, *args, **options):
+        learned.update(fingerprint(episode) for episode in learned_episodes)
+        held_out.update(fingerprint(episode) for episode in curve.episodes)
+        return train(learned_episodes, config, run, reporter, curve, *args, **options)
+
+    monkeypatch.setattr(teaching, "train", spy)
+    teacher = open_teacher(deceived, tmp_path, every=1, max_episodes=20, steps=1)
+    for number in range(1, 5):
+        show(teacher, episodes(9, start=1000 * number))
+        teacher.model_at(number)
+    assert len(held_out) >= 4 * 2 and not learned & held_out
+
+
+def test_repeated_episodes_of_its_own_data_count_once(deceived: ProgressNet, tmp_path: Path) -> None:
+    teacher = Teacher(deceived, replace(TEACH, steps=1), tmp_path, NullReporter(), own_data=[*SUCCESSES, *SUCCESSES])
+    show(teacher, ATTEMPTS)
+    teacher.model_at(3)
+    facts = RunFolder.open(tmp_path / "1", resume=True).read_json("metrics.json")["teach"]
+    assert facts["held_out_episodes"] == len(ATTEMPTS) // 4 + len(SUCCESSES) // 4
 
 
 def test_too_few_episodes_teach_nothing(deceived: ProgressNet, tmp_path: Path) -> None:
