@@ -21,7 +21,7 @@ from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.envs.rollout_stats import RolloutStats
 from embodied_rm.rl.learner.buffer import RolloutBuffer, collect
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
-from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
+from embodied_rm.rl.learner.hurl import WINDOW_ITERATIONS, Heuristic, heuristic_weight
 from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, UpdateStats
 from embodied_rm.rl.off_policy.hnpg import HNPG
@@ -168,11 +168,18 @@ def update_ppo(
     )
 
 
-def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
-    """Return the heuristic of the iteration after `rows`; None if its weight is 0 or the rule has no potential."""
-    final_potentials = [row["final_potential"] or 0.0 for row in rows if row["has_full_episodes"]]
-    remaining = 1 - len(rows) / config.iterations
-    coef = heuristic_weight(config.heuristic_coef, remaining, final_potentials, config.heuristic_off_at)
-    if not coef or not rule.is_potential_based:
+def make_heuristic(
+    rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow], episode_iterations: int = 1
+) -> Heuristic | None:
+    """Return the heuristic of the iteration after `rows`; None if its weight is 0, or nothing may use it.
+
+    `episode_iterations` is the number of iterations in which every episode ends.
+    """
+    if not rule.is_potential_based or config.algorithm != "ppo":  # the recorded states of hnpg have other values
         return None
-    return Heuristic(weight=coef, success_reward=config.reward.success_reward)
+    full_rows = [row for row in rows if row["has_full_episodes"]][-max(WINDOW_ITERATIONS, episode_iterations) :]
+    final_potentials = [row["final_potential"] * row["episodes"] for row in full_rows if row["episodes"]]
+    final_potential = sum(final_potentials) / max(1, sum(row["episodes"] for row in full_rows))
+    remaining = 1 - len(rows) / config.iterations
+    coef = heuristic_weight(config.heuristic_coef, remaining, final_potential, config.heuristic_off_at)
+    return Heuristic(weight=coef, success_reward=config.reward.success_reward) if coef else None

@@ -138,7 +138,7 @@ def refine(
     rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
     max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
     first_rollouts = rollouts_until_full_episodes(max_episode_steps or 1, config.rollout_steps)
-    full_episodes_from = first_rollouts
+    restarted = rows[-1].get("restart_iteration", 0) if rows else 0
     reporter.table("refine", summarize_setup(env, learner, model, config))
     reward_env.check_rule_inputs(config.rollout_steps)
     cloned_eval = evaluate_imitated(evaluate, learner, reporter)
@@ -149,24 +149,24 @@ def refine(
         observation = reward_env.load_state_dict(env_state, seeds)
         if not has_env_state(env_state):
             rollout_rewards.end_episodes()
-            full_episodes_from += len(rows)
+            restarted = len(rows)
     reward_env.pop_stats()  # the time of the resets belongs to no iteration
     best = BestWeights(run, max_episode_steps, writes=dist.rank == 0) if config.restore_best_weights else None
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
-            if has_used_episodes(rows, config) or has_converged(rows, config, options.teacher):
+            if has_used_episodes(rows, config) or has_converged(rows, config, options.teacher, first_rollouts + 1):
                 break
             if options.teacher is not None and (taught := options.teacher.model_at(iteration)) is not model:
                 model = replace_model(reward_env, taught)
                 observation = restart_episodes(reward_env, rollout_rewards, stream_seed(config.seed, iteration))
-                full_episodes_from = iteration + first_rollouts
-            heuristic = make_heuristic(reward_env.rule, config, rows)
+                restarted = iteration
+            heuristic = make_heuristic(reward_env.rule, config, rows, first_rollouts + 1)
             iteration_args = (reward_env, learner, rollout_rewards, observation, iteration, config, heuristic)
             acted = None if best is None else copy.deepcopy(policy)
             observation, row = run_iteration(*iteration_args)
-            row |= {"has_full_episodes": iteration >= full_episodes_from}
+            row |= {"restart_iteration": restarted, "has_full_episodes": iteration >= restarted + first_rollouts}
             rows.append(evaluate_iteration(row, policy, model, options))
-            rows[-1]["alarm"] = detect_reward_hacking(rows)
+            rows[-1]["alarm"] = detect_reward_hacking(rows, first_rollouts + 1)
             if best is not None and acted is not None:
                 best.keep(acted, rows, first_comparable(rows, options.teacher))
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
@@ -346,16 +346,28 @@ def restart_episodes(env: RewardEnv, rollout_rewards: RolloutRewards, seed: int)
 
 
 def has_used_episodes(rows: list[LogRow], config: RefineConfig) -> bool:
-    """Return whether `max_episodes` training episodes have ended."""
-    return config.max_episodes is not None and sum(map(training_episodes, rows)) >= config.max_episodes
+    """Return whether `max_episodes` training episodes have ended; raise `UserError` if none trained the policy."""
+    if config.max_episodes is None or sum(map(training_episodes, rows)) < config.max_episodes:
+        return False
+    if len(rows) <= config.critic_warmup_iterations:
+        raise UserError(
+            f"max_episodes={config.max_episodes} ended in the first {len(rows)} iterations, in which only the critic "
+            f"is trained: lower the number of environments, rollout_steps={config.rollout_steps} or "
+            f"critic_warmup_iterations={config.critic_warmup_iterations}"
+        )
+    return True
 
 
-def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None) -> bool:
+def has_converged(
+    rows: list[LogRow], config: RefineConfig, teacher: ModelTeacher | None = None, episode_iterations: int = 1
+) -> bool:
     """Return whether the success rate stayed at `stop_success` after the warm-up, since the model changed last.
 
-    The last `stop_patience` iterations count, and as many before them as have `MIN_STOP_EPISODES` together.
+    The last `stop_patience` iterations count, and as many before them as have `MIN_STOP_EPISODES` together. They are at
+    least `episode_iterations`, in which every episode ends: until then, failures that began together may still run.
     """
     start = max(config.critic_warmup_iterations, first_comparable(rows, teacher))
+    fewest = max(config.stop_patience, episode_iterations)
     num_iterations = num_episodes = 0
     for row in reversed(rows[start:]):
         if not row["has_full_episodes"] or row["success"] is None:
@@ -363,6 +375,6 @@ def has_converged(rows: list[LogRow], config: RefineConfig, teacher: ModelTeache
         if row["success"] < config.stop_success:
             return False
         num_iterations, num_episodes = num_iterations + 1, num_episodes + row["episodes"]
-        if num_iterations >= config.stop_patience and num_episodes >= MIN_STOP_EPISODES:
+        if num_iterations >= fewest and num_episodes >= MIN_STOP_EPISODES:
             return True
     return False

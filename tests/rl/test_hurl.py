@@ -100,9 +100,13 @@ def test_with_heuristic_progress_has_advantages() -> None:
     assert np.allclose(batch.target, expected, atol=1e-6)
 
 
+def final_row(final_potential: float, episodes: int = 10) -> dict[str, float]:
+    return {"final_potential": final_potential, "episodes": episodes, "has_full_episodes": True}
+
+
 def test_weight_of_a_failing_policy_falls_over_time() -> None:
     config = RefineConfig(iterations=10, heuristic_coef=0.2, reward=RewardConfig(success_reward=3.0))
-    rows = [{"final_potential": None, "has_full_episodes": True}] * 10
+    rows = [{"final_potential": None, "episodes": 0, "has_full_episodes": True}] * 10
     weights = [
         weight_at.weight if (weight_at := make_heuristic(find_rule("shaped"), config, rows[:i])) else 0.0
         for i in range(11)
@@ -115,27 +119,45 @@ def test_weight_depends_on_final_potentials() -> None:
     config = RefineConfig(iterations=10, heuristic_coef=0.2, heuristic_off_at=0.8)
 
     def weight_at(final_potential: float) -> float:
-        rows = [{"final_potential": final_potential, "has_full_episodes": True}] * 5  # half of the iterations
+        rows = [final_row(final_potential)] * 5  # half of the iterations
         heuristic = make_heuristic(find_rule("shaped"), config, rows)
         return 0.0 if heuristic is None else heuristic.weight
 
     assert weight_at(0.0) == pytest.approx(0.1)
     assert weight_at(0.4) == pytest.approx(0.1 * 3 / 4)
     assert weight_at(0.8) == weight_at(1.0) == 0.0
-    assert heuristic_weight(0.2, 0.5, [1.0, 1.0, 0.0, 0.0, 0.0], 0.8) == pytest.approx(0.1)
+    recovered = [final_row(1.0), final_row(1.0), *[final_row(0.0)] * 3]
+    weight = make_heuristic(find_rule("shaped"), config, recovered)
+    assert weight is not None and weight.weight == pytest.approx(0.1), "the last iterations count"
+
+
+def test_weight_is_that_of_whole_episodes() -> None:
+    """Six short rollouts end each episode once: failures together, and successes in the rollouts between."""
+    config, shaped = RefineConfig(iterations=1000, heuristic_coef=0.2, heuristic_off_at=0.8), find_rule("shaped")
+    empty = {"final_potential": None, "episodes": 0, "has_full_episodes": True}
+    few_successes = [final_row(0.4, episodes=90), *[final_row(1.0, episodes=2)] * 5]
+    weight = make_heuristic(shaped, config, few_successes * 2, episode_iterations=6)
+    assert weight is not None and weight.weight == pytest.approx(0.2 * 0.988 * (1 - (0.46 / 0.8) ** 2))
+    assert make_heuristic(shaped, config, [final_row(0.8), *[empty] * 5] * 2, episode_iterations=6) is None, (
+        "an iteration in which no episode ended says nothing"
+    )
+
+
+def test_only_ppo_has_a_heuristic() -> None:
+    assert make_heuristic(find_rule("shaped"), RefineConfig(algorithm="hnpg"), []) is None
 
 
 @given(
     max_weight=st.floats(0, 0.99),
     remaining=st.floats(0, 1),
-    potentials=st.lists(st.floats(0, 1)),
+    final_potential=st.floats(0, 1),
     off_at=st.floats(0.01, 1),
 )
-def test_weight_is_bounded(max_weight: float, remaining: float, potentials: list[float], off_at: float) -> None:
-    assert 0 <= heuristic_weight(max_weight, remaining, potentials, off_at) <= max_weight * remaining
+def test_weight_is_bounded(max_weight: float, remaining: float, final_potential: float, off_at: float) -> None:
+    assert 0 <= heuristic_weight(max_weight, remaining, final_potential, off_at) <= max_weight * remaining
     assert (
-        heuristic_weight(max_weight, 0.0, potentials, off_at)
-        == heuristic_weight(max_weight, remaining, [1.0] * 3, off_at)
+        heuristic_weight(max_weight, 0.0, final_potential, off_at)
+        == heuristic_weight(max_weight, remaining, 1.0, off_at)
         == 0.0
     )
 
@@ -148,8 +170,8 @@ def test_rules_without_shaping_have_no_heuristic(rule: str) -> None:
 def test_weight_ignores_rollouts_without_full_episodes() -> None:
     config, shaped = RefineConfig(heuristic_coef=0.5, iterations=10), find_rule("shaped")
     early, full = (
-        {"final_potential": 1.0, "has_full_episodes": False},
-        {"final_potential": 1.0, "has_full_episodes": True},
+        final_row(1.0) | {"has_full_episodes": False},
+        final_row(1.0),
     )
     stays = make_heuristic(shaped, config, [early, early])
     assert stays is not None and stays.weight == pytest.approx(0.5 * 0.8)

@@ -157,3 +157,10 @@ def test_planted_hacks_are_detected_within_a_tenth_of_the_run(seed: int, tmp_pat
     assert min(alarms(MarkedEnv(64), FooledModel(), seed, tmp_path / "patch")) <= tenth
     assert min(alarms(BlindEnv(64), ImageModel(), seed, tmp_path / "blind")) <= tenth
     assert alarms(PointReachEnv(64), ImageModel(), seed, tmp_path / "honest") == []
+
+
+def test_short_rollouts_without_their_failures_are_no_alarm() -> None:
+    """Four rollouts make an episode: 60 failures end together, and 20 successes in each of the three between them."""
+    rows = [row(60, 0, 30), *[row(20, 20, 30)] * 3] * 4
+    assert detect_reward_hacking(rows) is not None and detect_reward_hacking(rows, episode_iterations=4) is None
+    assert detect_reward_hacking([row(20, 20, 30)] * 3, episode_iterations=4) is None, "too early to tell"

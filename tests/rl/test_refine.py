@@ -203,12 +203,26 @@ def test_stops_early_at_the_target_success() -> None:
     assert stops(0.0, 1.0, None, 1.0), "an iteration in which no episode ended says nothing"
 
 
+def test_short_rollouts_without_their_failures_are_not_convergence() -> None:
+    """Ten rollouts of two steps make an episode of twenty: failures of all environments end in every tenth."""
+    config = replace(CONFIG, stop_patience=3, rollout_steps=2)
+    failures, successes = ({"episodes": 20, "has_full_episodes": True, "success": rate} for rate in (0.1, 1.0))
+    rows = [failures] * 2 + [failures, *[successes] * 9] * 2
+    assert has_converged(rows, config) and not has_converged(rows, config, episode_iterations=10)
+    assert has_converged([*rows, successes], config, episode_iterations=10)
+
+
 def test_no_iteration_begins_after_the_budget_of_episodes(tmp_path: Path) -> None:
-    config = replace(CONFIG, max_episodes=70)
+    config = replace(CONFIG, max_episodes=200)
     rows = run_refine(tmp_path, config).log_rows
     counts = np.cumsum([training_episodes(row) for row in rows])
-    assert len(rows) < CONFIG.iterations and counts[-2] < 70 <= counts[-1]
+    assert len(rows) < CONFIG.iterations and counts[-2] < 200 <= counts[-1]
     assert run_refine(tmp_path, config).log_rows == rows, "a resumed run has the same budget"
+
+
+def test_a_budget_that_only_the_critic_sees_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"max_episodes=1 ended in the first . iterations, in which only the critic"):
+        run_refine(tmp_path, replace(CONFIG, max_episodes=1, critic_warmup_iterations=2))
 
 
 class Scripted(PointReachEnv):

@@ -17,6 +17,8 @@ from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_rm.rl.refine import RefineOptions, RefineResult, has_converged, refine
+from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
+from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import NullReporter, RunFolder
 
 
@@ -82,6 +84,26 @@ def test_episodes_start_anew_with_the_threshold_of_the_new_model() -> None:
     *_, infos = env.step(np.zeros((2, 2), np.float32))
     assert infos["potential"].tolist() == [0.0, 0.0] and infos["next_potential"].tolist() == [1.0, 1.0]
     assert infos["predicted_success"].all()
+
+
+def test_a_resumed_run_knows_when_all_episodes_restarted(tmp_path: Path) -> None:
+    """An episode has seven rollouts: after a restart, none can fail in the first six of them."""
+    torch.manual_seed(0)
+    models = [ProgressNet(NetConfig(views=("front",))).eval() for _ in range(2)]
+    reward = RewardConfig(success_patience=2, success_threshold=0.2)
+
+    def run(folder: Path, remaining: int = 10**9) -> tuple[list[tuple[int, bool]], dict[str, torch.Tensor]]:
+        teacher = ScheduledTeacher(models, every=5)
+        tensors = play(folder, "lift_cube", reward, remaining, teacher=teacher, iterations=13)
+        rows = read_rows(folder / PROGRESS_FILE)
+        return [(row["restart_iteration"], row["has_full_episodes"]) for row in rows], tensors
+
+    whole, weights = run(tmp_path / "whole")
+    assert whole == [(0, False)] * 5 + [(5, False)] * 6 + [(5, True)] * 2
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "resumed", int(9 * 6.5))
+    resumed, resumed_weights = run(tmp_path / "resumed")
+    assert resumed == whole and all(torch.equal(resumed_weights[name], weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("iterations", [(1.4, 1.2), (2.0, 1.5)])

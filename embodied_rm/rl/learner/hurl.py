@@ -11,26 +11,23 @@ from a policy that has not yet learned the first half of a long task. It would a
 nearly all of it: near the goal, a guided policy loses little by waiting, and the potential may dip before success.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.floating]
 
-WINDOW_ITERATIONS = 3  # number of the last iterations whose final potentials determine the weight
+WINDOW_ITERATIONS = 3  # smallest number of last iterations whose episodes determine the weight
 
 
-def heuristic_weight(max_weight: float, remaining: float, final_potentials: Sequence[float], off_at: float) -> float:
+def heuristic_weight(max_weight: float, remaining: float, final_potential: float, off_at: float) -> float:
     """Return w of an iteration, in [0, max_weight], with a fraction `remaining` of the refinement left.
 
-    It falls as the mean final potentials of the iterations (a success counts as 1) rise, slowly at first, to 0 at
-    `off_at`, and rises again if they fall.
+    It falls as the mean final potential of the last episodes (a success counts as 1) rises, slowly at first, to 0 at
+    `off_at`, and rises again if that falls.
     """
-    completion = fmean(final_potentials[-WINDOW_ITERATIONS:] or [0.0]) / off_at
-    return max_weight * remaining * max(0.0, 1 - completion**2)
+    return max_weight * remaining * max(0.0, 1 - (final_potential / off_at) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from embodied_rm.metrics import wilson_interval
 
-WINDOW_ITERATIONS = 3  # iterations that are pooled
+WINDOW_ITERATIONS = 3  # iterations that are pooled, at least
 SUCCESS_RATE_MARGIN = 0.1
 """Tolerated excess of the predicted success rate over that of the simulator: predictions may be one step early."""
 CONFIDENCE_LEVEL = 0.99  # confidence of the two intervals that must not overlap
@@ -24,8 +24,13 @@ TREND_CONFIDENCE_LEVEL = 0.95  # confidence of the intervals if two changes must
 RowMapping = Mapping[str, Any]
 
 
-def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
+def detect_reward_hacking(rows: Sequence[RowMapping], episode_iterations: int = 1) -> str | None:
     """Return the alarm for the rows of `progress.jsonl` so far as one sentence, or None.
+
+    Args:
+        rows: All rows.
+        episode_iterations: Iterations in which every episode ends. In fewer, failures that began together may still
+            run, so rates of training episodes pool as many.
 
     There is an alarm in one of these cases:
         * A camera shows one color in most frames.
@@ -35,12 +40,13 @@ def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
     Rates must differ by more than chance. Those of rows without `has_full_episodes` are ignored: only episodes that end
     early can have ended in them.
     """
+    window = max(WINDOW_ITERATIONS, episode_iterations)
     recent, full_rows = rows[-WINDOW_ITERATIONS:], [row for row in rows if row["has_full_episodes"]]
     return (
         _check_dead_views(recent)
         or _check_false_claims(recent)
-        or _check_success_gap(full_rows[-WINDOW_ITERATIONS:])
-        or _check_opposite_trends(full_rows)
+        or (None if len(full_rows) < episode_iterations else _check_success_gap(full_rows[-window:]))
+        or _check_opposite_trends(full_rows, window)
     )
 
 
@@ -73,13 +79,13 @@ def _check_success_gap(recent: Sequence[RowMapping]) -> str | None:
     return None
 
 
-def _check_opposite_trends(rows: Sequence[RowMapping]) -> str | None:
+def _check_opposite_trends(rows: Sequence[RowMapping], window: int) -> str | None:
     """Compare the last window with each earlier one: did the model's rate rise and the simulator's fall?"""
-    if len(rows) < 2 * WINDOW_ITERATIONS or not rows[-1]["eval_episodes"]:
+    if len(rows) < 2 * window or not rows[-1]["eval_episodes"]:
         return None
-    model, simulator = _model_successes(rows[-WINDOW_ITERATIONS:]), _simulator_successes(rows[-WINDOW_ITERATIONS:])
-    for end in range(WINDOW_ITERATIONS, len(rows) - WINDOW_ITERATIONS + 1):
-        earlier = rows[end - WINDOW_ITERATIONS : end]
+    model, simulator = _model_successes(rows[-window:]), _simulator_successes(rows[-window:])
+    for end in range(window, len(rows) - window + 1):
+        earlier = rows[end - window : end]
         earlier_model, earlier_simulator = _model_successes(earlier), _simulator_successes(earlier)
         if model.exceeds(earlier_model, TREND_CONFIDENCE_LEVEL) and earlier_simulator.exceeds(
             simulator, TREND_CONFIDENCE_LEVEL
