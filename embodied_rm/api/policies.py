@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,15 @@ def clone(demos: Iterable[Episode], *, ignored_columns: Sequence[int] = (), **co
         raise DataError("there is nothing to clone: no demonstration is a success with states and actions")
     pairs = make_demo_pairs(successes)
     size = pairs.observation.shape[1]
-    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=tuple(ignored_columns))[0]
+    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=read_columns(ignored_columns))[0]
+
+
+def read_columns(columns: Iterable[Any]) -> tuple[int, ...]:
+    """Return column numbers as ints; `UserError` for anything else, such as a mask."""
+    listed = list(columns) if isinstance(columns, Iterable) else columns
+    if not isinstance(listed, list) or any(isinstance(c, bool) or not isinstance(c, Integral) for c in listed):
+        raise UserError(f"ignored_columns must list column numbers, got {columns!r}")
+    return tuple(int(column) for column in listed)
 
 
 def refine(

@@ -129,9 +129,14 @@ def _temporal_iou(a: LabeledInterval, b: LabeledInterval) -> float:
 def preferred_pairs(truth: npt.ArrayLike, groups: Sequence[str], margin: float = MIN_TRUTH_GAP) -> IntArray:
     """Return all (better, worse) index pairs within a group whose values differ by at least `margin`; int64 [P, 2]."""
     values, group_ids = np.asarray(truth, dtype=np.float64), np.asarray(groups)
-    # The tolerance keeps a difference of exactly the margin despite rounding.
-    better = values[:, None] - values[None, :] >= margin - 5e-7
-    return np.argwhere(better & (group_ids[:, None] == group_ids[None, :]))
+    parts = [np.zeros((0, 2), np.int64)]
+    for group in np.unique(group_ids):  # one at a time: the pairs of all groups would fill the memory
+        rows = np.flatnonzero(group_ids == group)
+        # The tolerance keeps a difference of exactly the margin despite rounding.
+        better = values[rows, None] - values[None, rows] >= margin - 5e-7
+        parts.append(rows[np.argwhere(better)])
+    pairs = np.concatenate(parts)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def preference_credit(score: npt.ArrayLike, pairs: IntArray) -> npt.NDArray[np.float64]:

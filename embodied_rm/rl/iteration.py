@@ -26,23 +26,25 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, UpdateStats
 from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.rlpd import RLPD, RLPDStats
-from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.rl.offline.transitions import OfflineTransitions, check_unit_actions
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.log_rows import LogRow, summarize_iteration
 
 Learner = PPO | RLPD
 
 
-def make_critic(policy: GaussianPolicy, config: RefineConfig, critic_obs_dim: int) -> ValueCritic:
+def make_critic(
+    policy: GaussianPolicy, config: RefineConfig, critic_obs_dim: int, *, sees_state: bool = False
+) -> ValueCritic:
     """Return a new critic on the device of the policy, for observations of size `critic_obs_dim`.
 
-    If they are not those of the policy, the first rollout sets their normalization. They have a detailed encoding of
-    lengths if those of the policy do.
+    If they are not those of the policy, but the environment's state (`sees_state`), the first rollout sets their
+    normalization. They have a detailed encoding of lengths if those of the policy do.
     """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
-    if shares_observation(critic, policy):
+    if policy.spec.obs_mode == "state" and not sees_state:
         critic.normalizer = copy.deepcopy(policy.normalizer)
     return critic.to(policy.device)
 
@@ -53,9 +55,11 @@ def make_learner(
     critic_obs_dim: int,
     demonstrations: DemoPairs | None = None,
     dist: DistContext = SINGLE_PROCESS,
+    *,
+    critic_sees_state: bool = False,
 ) -> PPO:
     """Return PPO for the policy, on its device, with a new critic."""
-    critic = make_critic(policy, config, critic_obs_dim)
+    critic = make_critic(policy, config, critic_obs_dim, sees_state=critic_sees_state)
     return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, dist)
 
 
@@ -68,32 +72,47 @@ def make_hybrid_learner(
         UserError: There are none, they have other sizes than the policy, or the algorithm does not support the rule or
             the observations.
     """
-    algorithm, rule = config.algorithm, config.reward.rule
+    algorithm = config.algorithm
     if recorded is None:
         raise UserError(f"algorithm={algorithm} learns from recorded episodes: name them, recorded_data= or recorded=")
+    check_hybrid(policy, config, env, recorded)
+    values = value_range(env.rule, config.reward)
+    if algorithm == "rlpd":
+        return RLPD(policy, recorded, config.rlpd, config.ppo.gamma, config.seed, values)
+    critic = make_critic(policy, config, env.critic_obs_dim)
+    return HNPG(policy, critic, recorded, config.ppo, config.hnpg, config.seed, values)
+
+
+def check_hybrid(policy: GaussianPolicy, config: RefineConfig, env: RewardEnv, recorded: OfflineTransitions) -> None:
+    """Raise `UserError` if recorded transitions do not fit the policy, or the algorithm the environment or the rule."""
+    algorithm, rule = config.algorithm, config.reward.rule
     spec, sizes = policy.spec, (recorded.observation.shape[1], recorded.action.shape[1])
     if sizes != (spec.obs_dim, spec.action_dim):
         raise UserError(
             f"the recorded episodes have states of size {sizes[0]} and actions of size {sizes[1]}, the policy "
             f"{spec.obs_dim} and {spec.action_dim}"
         )
+    check_unit_actions(recorded.action, f"algorithm={algorithm}")
+    space = env.single_action_space
+    if not (np.all(space.low == -1) and np.all(space.high == 1)):  # type: ignore[attr-defined]
+        raise UserError(
+            f"algorithm={algorithm} takes actions in [-1, 1], and the environment has {space}: rescale them"
+        )
     if spec.obs_mode != "state" or policy.device.type != "cpu":
         observed = f"obs_mode={spec.obs_mode} on {policy.device.type}"
         raise UserError(f"algorithm={algorithm} is for policies of the state on the CPU, not {observed}")
+    if env.critic_sees_state:
+        raise UserError(
+            f"algorithm={algorithm} learns values of the observations of the policy: infos of the environment must not "
+            "have a `state` for the critic"
+        )
     if not env.rule.per_step or env.rule.treats_timeout_as_terminal:
         raise UserError(f"algorithm={algorithm} needs a rule that is known step by step, not reward.rule={rule}")
-    values = value_range(env.rule, config.reward)
-    if algorithm == "rlpd":
-        return RLPD(policy, recorded, config.rlpd, config.ppo.gamma, config.seed, values)
-    if env.rule.progress_source == "none" and config.reward.success_source == "model":
+    if algorithm == "hnpg" and env.rule.progress_source == "none" and config.reward.success_source == "model":
         raise UserError(
             f"algorithm=hnpg: the critic observes the model's progress, which reward.rule={rule} does not read from "
             "recorded episodes: set reward.rule=shaped or reward.success_source=simulator"
         )
-    critic = make_critic(policy, config, env.critic_obs_dim)
-    if not shares_observation(critic, policy):
-        raise UserError("algorithm=hnpg is for environments whose critic has the observations of the policy")
-    return HNPG(policy, critic, recorded, config.ppo, config.hnpg, config.seed, values)
 
 
 def value_range(rule: RewardRule, config: RewardConfig) -> tuple[float, float]:
@@ -105,11 +124,6 @@ def value_range(rule: RewardRule, config: RewardConfig) -> tuple[float, float]:
     if not rule.policy_invariant:
         return -inf, inf
     return -config.progress_scale if rule.is_potential_based else 0.0, config.success_reward
-
-
-def shares_observation(critic: ValueCritic, policy: GaussianPolicy) -> bool:
-    """Return whether critic and policy have the same observations."""
-    return policy.spec.obs_mode == "state" and critic.normalizer.mean.shape == policy.normalizer.mean.shape
 
 
 def run_iteration(
@@ -148,7 +162,7 @@ def update_ppo(
 ) -> UpdateStats:
     """Compute the rewards of a rollout that are not known step by step, and its advantages; and update the learner."""
     dist = learner.dist
-    if iteration == 0 and not shares_observation(learner.critic, learner.policy):
+    if iteration == 0 and (env.critic_sees_state or learner.policy.spec.obs_mode != "state"):
         learner.critic.normalizer.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
     if not env.rule.per_step:
         buffer.reward[:] = rollout_rewards.compute_rewards(buffer, learner.policy, dist)

@@ -28,7 +28,7 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, save_policy
 from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.rlpd import RLPD
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, save_refinement
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, refinement_inputs, save_refinement
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig, success_description
 from embodied_rm.rl.watch.crosscheck import CrosscheckResult
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, stream_seed
@@ -135,7 +135,8 @@ def refine(
     learner = select_learner(policy, config, reward_env, options)
     rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, policy, reward_env.critic_obs_dim, config.seed)
     resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
-    rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
+    inputs = refinement_inputs(config, policy, options.recorded)
+    rows, env_state = load_refinement(learner, rollout_rewards, run, inputs) if resuming else ([], {})
     max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
     first_rollouts = rollouts_until_full_episodes(max_episode_steps or 1, config.rollout_steps)
     restarted = rows[-1].get("restart_iteration", 0) if rows else 0
@@ -169,7 +170,7 @@ def refine(
             rows[-1]["alarm"] = detect_reward_hacking(rows, first_rollouts + 1)
             if best is not None and acted is not None:
                 best.keep(acted, rows, first_comparable(rows, options.teacher))
-            save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
+            save_refinement(learner, rollout_rewards, reward_env, rows, run, log, inputs)
             reporter.log(format_row(rows[-1]))
     restored = None if best is None else best.restore(policy, rows, first_comparable(rows, options.teacher))
     if best is not None:
@@ -210,7 +211,8 @@ def select_learner(
     """Return the learner of the algorithm, with the data that it learns from."""
     if config.algorithm in USES_RECORDED:
         return make_hybrid_learner(policy, config, reward_env, options.recorded)
-    return make_learner(policy, config, reward_env.critic_obs_dim, options.demonstrations, options.dist)
+    learner_args = (policy, config, reward_env.critic_obs_dim, options.demonstrations, options.dist)
+    return make_learner(*learner_args, critic_sees_state=reward_env.critic_sees_state)
 
 
 def validate_config(

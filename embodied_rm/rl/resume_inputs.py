@@ -18,7 +18,7 @@ def describe_inputs(settings: Mapping[str, Any], columns: Iterable[Tensor]) -> d
     """Return the settings as strings, and the SHA-256 of the data under `DATA_KEY`."""
     digest = hashlib.sha256()
     for column in columns:
-        digest.update(column.contiguous().numpy().tobytes())
+        digest.update(column.contiguous().cpu().numpy().tobytes())
     return {**{name: str(value) for name, value in settings.items()}, DATA_KEY: digest.hexdigest()}
 
 
@@ -27,7 +27,5 @@ def check_same_inputs(stored: Mapping[str, Any], inputs: Mapping[str, str], run_
     changed = [name for name, value in inputs.items() if stored.get(name) != value]
     if changed:
         was = ", ".join(f"{name}={stored.get(name)}" for name in changed if name != DATA_KEY)
-        raise UserError(
-            f"the run in {run_dir} was started with {was or 'other episodes, or another reward model or reward'}: "
-            "name another folder, or delete it"
-        )
+        other = was or "other episodes, or another policy, reward model or reward"
+        raise UserError(f"the run in {run_dir} was started with {other}: name another folder, or delete it")

@@ -29,6 +29,11 @@ class ProgramEnv(gym.vector.VectorWrapper):
         super().__init__(env)
         self.program = program
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         observation, infos = self.env.reset(seed=seed, options=options)
         return observation, self._add_output(infos)

@@ -64,6 +64,10 @@ class RefineCommand(DemonstrationKeys, RefineConfig):
         if (self.algorithm in USES_RECORDED) != (self.recorded_data is not None):
             algorithms = " or ".join(USES_RECORDED)
             raise UserError(f"algorithm={algorithms} and recorded_data= belong together: set both, or neither")
+        if self.program is not None and self.algorithm in USES_RECORDED:
+            raise UserError(
+                f"algorithm={self.algorithm} learns from recorded episodes, which have no output of program=: use ppo"
+            )
 
     def check_teachable(self) -> None:
         """Raise `UserError` if the reward model cannot go on learning with these settings."""

@@ -198,6 +198,19 @@ def test_the_discounts_of_reward_and_learner_must_agree(demos: list[erm.Episode]
         erm.refine(envs, erm.clone(demos, steps=1))
 
 
+@pytest.mark.parametrize("columns", [[0, 1], range(2), np.array([0, 1])])
+def test_ignored_columns_may_be_any_list_of_numbers(demos: list[erm.Episode], columns: Any, tmp_path: Path) -> None:
+    policy = erm.clone(demos, steps=1, ignored_columns=columns)
+    erm.save_policy(policy, tmp_path / "policy")
+    assert erm.load_policy(tmp_path / "policy").spec.ignored_columns == (0, 1)
+
+
+@pytest.mark.parametrize("columns", [[True, False], np.array([True, False]), (1.0,), "01", 3])
+def test_other_ignored_columns_are_refused(demos: list[erm.Episode], columns: Any) -> None:
+    with pytest.raises(erm.UserError, match="ignored_columns must list column numbers"):
+        erm.clone(demos, steps=1, ignored_columns=columns)
+
+
 def test_mistakes_are_user_errors(demos: list[erm.Episode]) -> None:
     with pytest.raises(erm.UserError, match="nothing to clone"):
         erm.clone([])

@@ -72,7 +72,7 @@ def test_a_resumed_run_does_not_mix_world_model_and_episodes(tmp_path: Path) -> 
     again = open_world_model([episode], config, 0, run, NullReporter())
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
     other = replace(episode, progress=episode.progress / 2)  # as another reward model predicts
-    with pytest.raises(UserError, match="was started with other episodes, or another reward model"):
+    with pytest.raises(UserError, match="was started with other episodes, or another policy, reward model"):
         open_world_model([other], config, 0, run, NullReporter())
     with pytest.raises(UserError, match="was started with world_model_steps=1"):
         open_world_model([episode], replace(config, world_model_steps=2), 0, run, NullReporter())

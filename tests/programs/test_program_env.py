@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from embodied_rm.cli.main import main
 from embodied_rm.errors import UserError
 from embodied_rm.programs.program import Program, parse_program
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.envs.env_checks import supports_snapshots
 from embodied_rm.rl.envs.learned_env import StateRewardEnv
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.program_env import ProgramEnv, load_program
@@ -50,6 +52,20 @@ def test_progress_becomes_a_potential() -> None:
 def test_a_reward_is_paid_as_it_is() -> None:
     for reward, infos, height in play("reward = 3 * tool_pos[2] - 1", "program"):
         assert reward == pytest.approx(3 * height - 1) and infos["transitions"].task_reward == 0
+
+
+def test_its_episodes_can_be_saved_and_continued() -> None:
+    envs = make_envs("lift_cube", EnvConfig(num_envs=2, views=()), ends_on_success=False)
+    env: Any = ProgramEnv(envs, parse("progress = clip(tool_pos[2] - start_tool_pos[2], 0, 1)"))
+    assert supports_snapshots(env) and env.max_episode_steps == envs.max_episode_steps
+    env.reset(seed=0)
+    up = np.array([[0.0, 0.0, 1.0, 1.0]] * 2, np.float32)
+    env.step(up)
+    snapshot = env.snapshot()
+    once = env.step(up)[4]["progress"]
+    env.restore(snapshot)
+    assert np.array_equal(env.step(up)[4]["progress"], once) and once.min() > 0
+    env.close()
 
 
 def test_undefined_progress_keeps_the_last_potential() -> None:
@@ -100,3 +116,11 @@ def test_the_rule_program_needs_the_output_of_a_program() -> None:
     with pytest.raises(UserError, match=r"rule=program pays infos\['program_reward'\] \[N\], which the environment"):
         env.check_rule_inputs(rollout_steps=8)
     env.close()
+
+
+def test_recorded_episodes_have_no_output_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "lift.txt"
+    program.write_text(GOOD_PROGRAMS["lift_cube"])
+    words = ["refine", "task=lift_cube", f"policy={tmp_path}", f"program={program}", "reward.success_source=simulator"]
+    assert main([*words, "reward.rule=dense", "algorithm=rlpd", f"recorded_data={tmp_path}"]) == 2
+    assert "algorithm=rlpd learns from recorded episodes, which have no output of program=" in capsys.readouterr().err

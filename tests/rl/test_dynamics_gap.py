@@ -154,7 +154,7 @@ def test_a_stored_learner_goes_on_with_its_classifiers() -> None:
     assert first == second and first.dynamics_gap != 0
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.999, 1.0])
 def test_the_gap_needs_both_kinds_of_transitions(share: float) -> None:
     with pytest.raises(UserError, match=r"dynamics_gap_coef=0\.1 compares recorded and new transitions"):
         RLPDConfig(dynamics_gap_coef=0.1, recorded_share=share)

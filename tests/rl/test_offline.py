@@ -13,6 +13,7 @@ from torch import Tensor
 
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.reward_model import make_plain_output
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import RewardParams
 from embodied_rm.rl.offline.cql import CQL
@@ -226,6 +227,10 @@ def test_rules_that_recorded_episodes_do_not_permit_are_refused() -> None:
     for rule in ("self_reference", "terminal_ordinal"):
         with pytest.raises(UserError, match=f"rule={rule} needs whole rollouts .* difference, hold"):
             OfflineReward(rule=rule)
+    with pytest.raises(UserError, match="rule=program pays the output of a program"):
+        OfflineReward(rule="program")
+    with pytest.raises(UserError, match=r"reward\.rule=negative_time reads the time limit"):
+        OfflineReward.from_refinement(RewardConfig(rule="negative_time"))
     with pytest.raises(UserError, match="rank_progress=true ranks predictions"):
         OfflineReward(rule="sparse", rank_progress=True)
 
@@ -237,7 +242,7 @@ def test_a_run_goes_on_with_the_same_inputs_only(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"was started with method=iql: name another folder"):
         learn_offline(make_policy(data, other), data, other, RunFolder.open(tmp_path, resume=True), NullReporter())
     changed = replace(data, reward=data.reward + 1)
-    with pytest.raises(UserError, match="was started with other episodes, or another reward"):
+    with pytest.raises(UserError, match="was started with other episodes, or another policy"):
         learn_offline(make_policy(data, config), changed, config, RunFolder.open(tmp_path, resume=True), NullReporter())
 
 
@@ -342,9 +347,10 @@ def test_one_episode_is_too_few_and_cql_needs_actions_within_its_range(tmp_path:
     with pytest.raises(DataError, match="at least 2 episodes"):
         learn_offline(make_policy(one, config), one, config, RunFolder.open(tmp_path), NullReporter())
     wide = replace(data, action=3 * data.action)
-    with pytest.raises(UserError, match=r"actions in \[-1, 1\], and one is 3"):
-        config = replace(config, method="cql")
-        learn_offline(make_policy(wide, config), wide, config, RunFolder.open(tmp_path), NullReporter())
+    for method in ("cql", "famo2o"):
+        config = replace(config, method=method)
+        with pytest.raises(UserError, match=rf"method={method} needs actions in \[-1, 1\], and one is 3"):
+            learn_offline(make_policy(wide, config), wide, config, RunFolder.open(tmp_path), NullReporter())
 
 
 def test_a_loss_that_is_not_finite_ends_the_run() -> None:

@@ -168,7 +168,7 @@ def test_finished_run_is_not_trained_again(refined: tuple[Path, RefineResult]) -
 
 
 def test_checkpoint_of_another_network_raises(refined: tuple[Path, RefineResult]) -> None:
-    with pytest.raises(CheckpointError, match="checkpoint"):
+    with pytest.raises(UserError, match="was started with other episodes, or another policy"):
         run_refine(refined[0], policy=GaussianPolicy(replace(SPEC, hidden=(8, 8))))
 
 

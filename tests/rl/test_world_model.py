@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,9 @@ def test_too_little_data_is_refused(episodes: list[LatentEpisode]) -> None:
         split_episodes(episodes[:1], CONFIG, 0)
     with pytest.raises(DataError, match="none of the 20 episodes has 30 transitions"):
         WindowSampler(episodes, 30)
+    wide = [replace(episode, action=2 * episode.action.sign()) for episode in episodes]
+    with pytest.raises(UserError, match=re.escape("a world model needs actions in [-1, 1], and one is 2")):
+        train_world_model(wide, CONFIG, 0, NullReporter())
     with pytest.raises(UserError, match="num_members must be >= 1, got 0"):
         WorldModelConfig(num_members=0)
     with pytest.raises(UserError, match=re.escape("validation_share must be in (0, 1), got 1")):

@@ -109,6 +109,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         # A copy: environments may return the same array at every step.
         self._observation: Array = np.array(observation, np.float32)
         self._state: Array = np.array(infos.get("state", self._observation), np.float32)
+        self.critic_sees_state = "state" in infos  # whether the observations of the critic are others
         self._episode_return = np.zeros(self.num_envs)
         self._program_reward = infos.get("program_reward")
         self._begin_episodes(rows, infos)

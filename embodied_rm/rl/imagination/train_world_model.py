@@ -13,6 +13,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.imagination.latent_episodes import LatentEpisode, Windows, WindowSampler
 from embodied_rm.rl.imagination.world_model import LatentState, WorldModel
 from embodied_rm.rl.imagination.world_model_config import WorldModelConfig
+from embodied_rm.rl.offline.transitions import check_unit_actions
 from embodied_rm.run_folder import Reporter
 from embodied_rm.threads import torch_threads
 
@@ -87,8 +88,9 @@ def train_world_model(
 
     Raises:
         DataError: No episode has as many transitions as the horizon.
-        UserError: The loss is not finite.
+        UserError: The loss is not finite, or an action is outside [-1, 1].
     """
+    check_unit_actions(torch.cat([episode.action for episode in episodes]), "a world model")
     first = episodes[0]
     obs_dim, action_dim, embedding_dim = (c.shape[1] for c in (first.observation, first.action, first.embedding))
     with torch.random.fork_rng():

@@ -48,10 +48,10 @@ class RLPDConfig:
         check_minimum(self, 0, "smoothness_coef", "smoothness_radius", "dynamics_gap_coef")
         if self.num_min_critics is not None and not 1 <= self.num_min_critics <= self.num_critics:
             raise UserError(f"num_min_critics must be 1 to num_critics={self.num_critics}, got {self.num_min_critics}")
-        if self.dynamics_gap_coef and self.recorded_share in (0, 1):
+        if self.dynamics_gap_coef and not 0 < round(self.recorded_share * self.batch_size) < self.batch_size:
             raise UserError(
-                f"dynamics_gap_coef={self.dynamics_gap_coef:g} compares recorded and new transitions: recorded_share "
-                f"must be between 0 and 1, got {self.recorded_share:g}"
+                f"dynamics_gap_coef={self.dynamics_gap_coef:g} compares recorded and new transitions: recorded_share="
+                f"{self.recorded_share:g} of batch_size={self.batch_size} must leave some of both"
             )
         if min(self.critic_hidden_sizes, default=0) < 1:
             raise UserError(f"critic_hidden_sizes must be >= 1, got {list(self.critic_hidden_sizes)}")

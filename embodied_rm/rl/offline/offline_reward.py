@@ -33,6 +33,8 @@ class OfflineReward:
         if self.rule not in known:
             names = ", ".join(sorted(known))
             raise UserError(f"rule={self.rule} needs whole rollouts of the present policy; recorded episodes: {names}")
+        if find_rule(self.rule).required_input == "program_reward":
+            raise UserError(f"rule={self.rule} pays the output of a program, which recorded episodes do not have")
         if self.rank_progress and not self.needs_predictions:
             raise UserError(f"rank_progress=true ranks predictions of a reward model, and rule={self.rule} has none")
 
@@ -41,8 +43,14 @@ class OfflineReward:
         """Return the reward by which recorded transitions take part in a refinement.
 
         Raises:
-            UserError: The rule needs whole rollouts, or the config has an uncertainty penalty.
+            UserError: The rule needs whole rollouts, or the time limit of the environments; or the config has an
+                uncertainty penalty.
         """
+        if find_rule(config.rule).required_input == "max_episode_steps":
+            raise UserError(
+                f"reward.rule={config.rule} reads the time limit, which recorded episodes do not have: use another "
+                "rule, or algorithm=ppo"
+            )
         if config.uncertainty_penalty:
             raise UserError(
                 "recorded episodes are rewarded without reward.uncertainty_penalty: set it to 0, or algorithm=ppo"

@@ -9,7 +9,7 @@ import torch
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.checkpoint_io import MANIFEST_NAME, load_tensors, save_tensors
-from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.errors import CheckpointError
 from embodied_rm.logs import open_logger
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.offline.cql import CQL
@@ -17,7 +17,7 @@ from embodied_rm.rl.offline.famo2o import FamO2O
 from embodied_rm.rl.offline.iql import IQL
 from embodied_rm.rl.offline.offline_config import OfflineConfig
 from embodied_rm.rl.offline.offline_learner import OfflineLearner
-from embodied_rm.rl.offline.transitions import OfflineTransitions
+from embodied_rm.rl.offline.transitions import OfflineTransitions, check_unit_actions
 from embodied_rm.rl.resume_inputs import check_same_inputs, describe_inputs
 from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
@@ -66,12 +66,11 @@ def learn_offline(
         reporter: Output for the user.
 
     Raises:
-        UserError: A loss is not finite, or CQL is asked for actions outside [-1, 1].
+        UserError: A loss is not finite, or CQL or FamO2O is asked for actions outside [-1, 1].
         DataError: There are fewer than two episodes.
     """
-    if config.method == "cql" and transitions.action.abs().max() > 1:
-        largest = float(transitions.action.abs().max())
-        raise UserError(f"method=cql needs actions in [-1, 1], and one is {largest:g}: rescale them, or use method=iql")
+    if config.method != "iql":
+        check_unit_actions(transitions.action, f"method={config.method}")
     train, validation = transitions.split(config.validation_share, config.seed)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.rewards.rule_registry import RewardRule
 from embodied_rm.rewards.transitions import RewardParams, Transitions
 from embodied_rm.rl.learner.demo_pairs import check_columns
 from embodied_rm.types import Array, BoolArray, Episode
+
+ACTION_ROUNDING = 1e-5  # of stored actions at their bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,13 @@ class OfflineTransitions:
         drawn = episodes[torch.randperm(len(episodes), generator=torch.Generator().manual_seed(seed))[:count]]
         is_validation = torch.isin(self.episode_index, drawn)
         return self.take(~is_validation), self.take(is_validation)
+
+
+def check_unit_actions(action: Tensor, learner: str) -> None:
+    """Raise `UserError` unless recorded actions are in [-1, 1], in which a learner takes its own."""
+    largest = float(action.abs().max())
+    if largest > 1 + ACTION_ROUNDING:
+        raise UserError(f"{learner} needs actions in [-1, 1], and one is {largest:g}: rescale them")
 
 
 def make_transitions(
