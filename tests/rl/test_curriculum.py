@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_training_and_evaluation_share_no_start(reward: RewardConfig, tmp_path: 
         run = RunFolder.open(tmp_path, resume=True)
         result = refine(
             training,
-            policy,
+            copy.deepcopy(policy),
             ImageModel(),
             config,
             run,
