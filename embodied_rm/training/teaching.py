@@ -209,11 +209,9 @@ class Teacher:
     def _read_attempts(self, number: int) -> list[Attempt]:
         """Return the learner's latest episodes of the rounds until this one, each once, in order."""
         attempts: dict[str, Attempt] = {}
-        for round_number in range(number, 0, -1):
-            path = self._folder / f"{round_number}" / EPISODES_DIR
-            source = LeRobotDataset(path) if path.exists() else None
-            for row in reversed(range(0 if source is None else len(source.meta))):
-                assert source is not None
+        paths = {i: self._folder / f"{i}" / EPISODES_DIR for i in range(number, 0, -1)}
+        for round_number, source in ((i, LeRobotDataset(path)) for i, path in paths.items() if path.exists()):
+            for row in reversed(range(len(source.meta))):
                 if len(attempts) == self.config.max_episodes:
                     break
                 stored = source.episode(row)
