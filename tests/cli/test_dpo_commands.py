@@ -62,7 +62,7 @@ def test_a_resumed_run_does_not_mix_world_model_and_episodes(tmp_path: Path) -> 
     torch.manual_seed(0)
     episode = LatentEpisode(
         observation=torch.randn(8, 3),
-        action=torch.randn(8, 2),
+        action=2 * torch.rand(8, 2) - 1,
         embedding=torch.randn(8, 4),
         progress=torch.rand(8),
         is_demonstration=True,
