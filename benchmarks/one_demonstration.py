@@ -74,10 +74,11 @@ def cell_settings(task: str, seed: int) -> dict[str, Any]:
 
 def finished_cells(path: Path) -> dict[str, list[Cell]]:
     """Return task -> the stored cells of its seeds, those of earlier calls too."""
-    cells: dict[str, list[Cell]] = defaultdict(list)
+    cells: dict[str, dict[str, Cell]] = defaultdict(dict)
     for line in parse_json_lines(path):
-        cells[line["cell"].split("/")[0]].append(line["result"])
-    return cells
+        task, seed = line["cell"].split("/")
+        cells[task][seed] = line["result"]
+    return {task: list(seeds.values()) for task, seeds in cells.items()}
 
 
 def table_row(task: str, cells: Sequence[Cell]) -> list[str]:

@@ -44,9 +44,14 @@ def make_critic(
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
-    if policy.spec.obs_mode == "state" and not sees_state:
+    if shares_observation(policy, sees_state=sees_state):
         critic.normalizer = copy.deepcopy(policy.normalizer)
     return critic.to(policy.device)
+
+
+def shares_observation(policy: GaussianPolicy, *, sees_state: bool) -> bool:
+    """Return whether a critic has the observations of the policy."""
+    return policy.spec.obs_mode == "state" and not sees_state
 
 
 def make_learner(
@@ -162,7 +167,7 @@ def update_ppo(
 ) -> UpdateStats:
     """Compute the rewards of a rollout that are not known step by step, and its advantages; and update the learner."""
     dist = learner.dist
-    if iteration == 0 and (env.critic_sees_state or learner.policy.spec.obs_mode != "state"):
+    if iteration == 0 and not shares_observation(learner.policy, sees_state=env.critic_sees_state):
         learner.critic.normalizer.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
     if not env.rule.per_step:
         buffer.reward[:] = rollout_rewards.compute_rewards(buffer, learner.policy, dist)

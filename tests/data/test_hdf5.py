@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from painted_frames import paint_frames, read_numbers, replace_by_lfs_pointer, truncate
 
-from embodied_rm.cli.main import main
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.hdf5.file import Hdf5Reader
 from embodied_rm.data.issues import affected_episodes
@@ -398,20 +397,3 @@ def test_unknown_orientations_and_views_are_refused(lift):
         FeatureMap(orientation={"front": "flipped"})
     with pytest.raises(DataError, match=r"unknown view 'front'.*Available: agentview"):
         open_dataset(lift, feature_map=FeatureMap(orientation={"front": "flip"}))
-
-
-def test_a_model_is_trained_on_demonstrations_without_an_instruction(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = write_robomimic(tmp_path / "lift.hdf5", instruction=None)
-    words = ["train", f"data={data}", "label_schemes=[rewind]", "fusion=forward", "steps=1", "batch_size=2"]
-    words.append("image_size=[32,32]")
-    assert main([*words, f"out={tmp_path / 'a'}"]) == 2
-    assert "set instruction=" in capsys.readouterr().err
-    words.append("instruction=lift the cube")
-    assert main([*words, f"held_out={data}", f"out={tmp_path / 'b'}"]) == 2
-    assert "demo_10: held out, but the same episode is trained on" in capsys.readouterr().err, (
-        "the held-out episodes take the instruction too, and are read"
-    )
-    assert main([*words, f"out={tmp_path / 'c'}"]) == 0
-    assert (tmp_path / "c" / "checkpoint").is_dir()
