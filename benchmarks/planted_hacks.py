@@ -33,9 +33,10 @@ from embodied_rm.paths import POLICY_DIR, resolve_reward_model
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.rl.watch.hacking_monitor import (
     CONFIDENCE_LEVEL,
     MAX_FALSE_CLAIM_RATE,

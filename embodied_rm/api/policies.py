@@ -26,22 +26,32 @@ from embodied_rm.rl.learner.policy import load_policy as read_policy
 from embodied_rm.rl.learner.policy import save_policy as write_policy
 from embodied_rm.rl.offline.offline_reward import OfflineReward
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import EvaluateFn, RefineOptions
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import USES_RECORDED, RefineConfig
+from embodied_rm.rl.refine_options import EvaluateFn, RefineOptions
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder, open_kept_or_temporary
 from embodied_rm.training.teaching import TEACH_DIR, TeachConfig, Teacher
 from embodied_rm.types import Episode
 
 
-def clone(demos: Iterable[Episode], *, ignored_columns: Sequence[int] = (), **config: Any) -> GaussianPolicy:
+def clone(
+    demos: Iterable[Episode],
+    *,
+    ignored_columns: Sequence[int] = (),
+    mirrored_columns: Sequence[int] = (),
+    mirrored_actions: Sequence[int] = (),
+    **config: Any,
+) -> GaussianPolicy:
     """Clone a policy from demonstrations (behavior cloning), with the defaults of `embodied-rm clone`.
 
     Args:
         demos: Episodes with `state` and `action`; those of unknown or positive success are imitated.
         ignored_columns: Columns of `state` that the policy does not see. Without the horizontal positions in the robot
             frame, and with those relative to the tool, it acts alike everywhere and needs fewer demonstrations.
+        mirrored_columns: Columns of `state` whose sign a mirror image of the scene changes. With them, mirror images of
+            the demonstrations are imitated too, and `refine(algorithm="rlpd")` learns from those of its transitions.
+        mirrored_actions: Components of `action` whose sign the mirror image changes.
         **config: Any field of `CloneConfig`, such as `steps=1500` or `log_std_init=-1.0`.
 
     Returns:
@@ -59,14 +69,18 @@ def clone(demos: Iterable[Episode], *, ignored_columns: Sequence[int] = (), **co
         raise DataError("there is nothing to clone: no demonstration is a success with states and actions")
     pairs = make_demo_pairs(successes)
     size = pairs.observation.shape[1]
-    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=read_columns(ignored_columns))[0]
+    ignored = read_columns("ignored_columns", ignored_columns)
+    mirrored = read_columns("mirrored_columns", mirrored_columns), read_columns("mirrored_actions", mirrored_actions)
+    if bool(mirrored[0]) != bool(mirrored[1]):
+        raise UserError("mirrored_columns and mirrored_actions describe one mirror image: name some of both, or none")
+    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=ignored, mirrored=mirrored)[0]
 
 
-def read_columns(columns: Iterable[Any]) -> tuple[int, ...]:
-    """Return column numbers as ints; `UserError` for anything else, such as a mask."""
+def read_columns(name: str, columns: Iterable[Any]) -> tuple[int, ...]:
+    """Return column numbers as ints; `UserError` with their name for anything else, such as a mask."""
     listed = list(columns) if isinstance(columns, Iterable) else columns
     if not isinstance(listed, list) or any(isinstance(c, bool) or not isinstance(c, Integral) for c in listed):
-        raise UserError(f"ignored_columns must list column numbers, got {columns!r}")
+        raise UserError(f"{name} must list column numbers, got {columns!r}")
     return tuple(int(column) for column in listed)
 
 

@@ -24,8 +24,11 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
 from embodied_rm.types import Episode
+from embodied_sim.mirror_image import MIRRORED_ACTIONS, mirrored_columns
 from embodied_sim.observation import PROPRIO_DIM, horizontal_position_columns
 from embodied_sim.registry import make_task
+
+LATER_KEYS = ("translation_invariant", "mirror_images")  # keys that cells of benchmarks record where they are set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class CloneCommand(CloneConfig):
     checkpoint: Path | None = None
     progress_horizon: int = 10
     translation_invariant: bool = False
+    mirror_images: bool = False
     eval_episodes: int = 200
     env: EnvConfig = field(default_factory=EnvConfig)
 
@@ -48,13 +52,12 @@ class CloneCommand(CloneConfig):
         check_minimum(self, 1, "progress_horizon")
         if self.translation_invariant and self.obs_mode != "state":
             raise UserError(f"translation_invariant=true needs obs_mode=state: {self.obs_mode} sees where objects are")
+        if self.mirror_images and self.obs_mode != "state":
+            raise UserError(f"mirror_images=true needs obs_mode=state: images of {self.obs_mode} are not mirrored")
 
     def cell_settings(self) -> dict[str, Any]:
         """Return the settings as cells of benchmarks record them: cells from before a key existed stay valid."""
-        settings = asdict(self)
-        if not self.translation_invariant:
-            del settings["translation_invariant"]
-        return settings
+        return {name: value for name, value in asdict(self).items() if value or name not in LATER_KEYS}
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -91,7 +94,8 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
     views = config.env.views if uses_images else ()
     ignored = horizontal_position_columns(task) if config.translation_invariant else ()
-    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views, ignored)
+    mirrored = (mirrored_columns(config.task), MIRRORED_ACTIONS) if config.mirror_images else ((), ())
+    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views, ignored, mirrored)
     save_policy(run.path / POLICY_DIR, policy, task=task.name)
     eval_result = evaluate(policy)
     reporter.table("cloned", {**asdict(fit), **eval_result.as_dict()})

@@ -24,8 +24,9 @@ from embodied_rm.rl.envs.takeover import Helper
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import EvaluateFn, RefineOptions, RefineResult, refine
+from embodied_rm.rl.refine import RefineResult, refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import EvaluateFn, RefineOptions
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
 from embodied_rm.score.async_labeling import AsyncLabeler

@@ -17,6 +17,7 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import load_policy
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.tabletop import recorded_transitions
+from embodied_sim.mirror_image import mirrored_columns
 from embodied_sim.observation import horizontal_position_columns
 from embodied_sim.registry import make_task
 
@@ -145,6 +146,20 @@ def test_a_translation_invariant_policy_sees_no_position_in_the_robot_frame(
     assert np.array_equal(policy.act(observation), policy.act(moved))
     assert main([*args, "translation_invariant=true", "obs_mode=proprio+embeddings", f"out={tmp_path / 'b'}"]) == 2
     assert "translation_invariant=true needs obs_mode=state" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_mirror_image_of_a_demonstration_is_imitated_too(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
+    transitions = {}
+    for value in ("false", "true"):
+        assert main([*args, f"mirror_images={value}", f"out={tmp_path / value}"]) == 0
+        transitions[value] = json.loads((tmp_path / value / "metrics.json").read_text())["clone"]["transitions"]
+    assert transitions["true"] == 2 * transitions["false"]
+    assert load_policy(tmp_path / "true/policy").spec.mirrored_columns == mirrored_columns("lift_cube")
+    assert main([*args, "mirror_images=true", "obs_mode=proprio+embeddings", f"out={tmp_path / 'b'}"]) == 2
+    assert "mirror_images=true needs obs_mode=state" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(

@@ -137,14 +137,15 @@ def test_settings_of_chosen_frames_affect_only_cells_of_judges_that_choose():
     assert not {"frames", "frame_encoder"} & even.keys(), "cells that were stored before stay valid"
 
 
-def test_translation_invariance_decides_a_cell_only_where_it_is_set():
+@pytest.mark.parametrize("key", ["translation_invariant", "mirror_images"])
+def test_a_symmetry_decides_a_cell_only_where_it_is_set(key):
     def clone_settings(*args):
         config = compose_typed("compare", ["tasks=[lift_cube]", *args], CompareConfig)
         return make_recipe(config, 0, "lift_cube", "shaped").cache_settings("m")[0]["clone"]
 
-    invariant = clone_settings("clone.translation_invariant=true")
-    assert invariant == {**clone_settings(), "translation_invariant": True}
-    assert "translation_invariant" not in clone_settings(), "cells that were stored before stay valid"
+    symmetric = clone_settings(f"clone.{key}=true")
+    assert symmetric == {**clone_settings(), key: True}
+    assert key not in clone_settings(), "cells that were stored before stay valid"
 
 
 def test_a_policy_of_embeddings_is_cloned_from_the_views_of_its_refinement():

@@ -14,8 +14,9 @@ from embodied_rm.rl.envs.curriculum import FIRST_SEED, MIN_FAILURE_RATE, StartCu
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.run_folder import NullReporter, RunFolder
 

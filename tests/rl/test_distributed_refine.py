@@ -21,9 +21,9 @@ from embodied_rm.models.checkpoint import load_progress_net, weights_digest
 from embodied_rm.paths import BUNDLED_CHECKPOINT, IMITATION_DIR
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, save_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy, save_policy
-from embodied_rm.rl.refine import validate_config
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import validate_config
 from embodied_sim.observation import PROPRIO_DIM
 
 ITERATIONS = 2

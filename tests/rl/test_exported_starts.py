@@ -15,8 +15,9 @@ from test_refine import CONFIG, weak_policy
 from embodied_rm.distributed import DistContext
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.envs.curriculum import FIRST_SEED, MIN_FAILURE_RATE, StartCurriculum, StartPool
-from embodied_rm.rl.refine import RefineOptions, refine, validate_options
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions, validate_options
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.exported_starts import STARTS_FILE, read_starts, write_starts

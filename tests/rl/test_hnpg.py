@@ -21,8 +21,9 @@ from embodied_rm.rl.off_policy import hnpg
 from embodied_rm.rl.off_policy.hnpg import HNPG
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.run_folder import NullReporter, RunFolder
 
 PPO_CONFIG = PPOConfig(gamma=0.9, num_minibatches=2, epochs=4)

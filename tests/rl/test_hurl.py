@@ -16,8 +16,8 @@ from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
 from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
 from embodied_rm.rl.learner.policy import ValueCritic
-from embodied_rm.rl.refine import rollouts_until_full_episodes
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.stop_rules import rollouts_until_full_episodes
 
 GAMMA, LAM = 0.9, 0.8
 unit = st.floats(0, 1)

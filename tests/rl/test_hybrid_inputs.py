@@ -18,8 +18,9 @@ from test_rlpd import CONFIG, transitions
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.run_folder import NullReporter, RunFolder
 
 

@@ -15,8 +15,9 @@ from rl_envs import ImageModel, PointReachEnv
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.rl.watch.hacking_monitor import WINDOW_ITERATIONS, detect_reward_hacking
 from embodied_rm.run_folder import NullReporter, RunFolder

@@ -20,9 +20,10 @@ from embodied_rm.rl.cloning.bc import CloneConfig, clone
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import RefineResult, has_converged, refine
+from embodied_rm.rl.refine import RefineResult, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.stop_rules import has_converged
 from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy, stream_seed
 from embodied_rm.rl.watch.log_rows import training_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder

@@ -25,9 +25,10 @@ from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.off_policy import hnpg
 from embodied_rm.rl.off_policy.off_policy_config import HNPGConfig
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import ModelTeacher, RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import ModelTeacher, RefineOptions
 from embodied_rm.rl.watch.evaluate_policy import EvalResult
 from embodied_rm.rl.watch.log_rows import read_rows, to_scalars
 from embodied_rm.run_folder import NullReporter, RunFolder

@@ -25,8 +25,9 @@ from embodied_rm.rl.off_policy.replay_buffer import ReplayBuffer
 from embodied_rm.rl.off_policy.rlpd import RLPD
 from embodied_rm.rl.off_policy.smoothness import largest_change
 from embodied_rm.rl.offline.transitions import OfflineTransitions
-from embodied_rm.rl.refine import RefineOptions, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
 from embodied_rm.run_folder import NullReporter, RunFolder
 
 NUM_STEPS, NUM_ENVS = 5, 3

@@ -23,8 +23,10 @@ from embodied_rm.rl.learner.buffer import collect
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
 from embodied_rm.rl.off_policy.replay_buffer import helped_transitions
-from embodied_rm.rl.refine import RefineOptions, RefineResult, has_converged, refine
+from embodied_rm.rl.refine import RefineResult, refine
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.refine_options import RefineOptions
+from embodied_rm.rl.stop_rules import has_converged
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.tabletop.expert_helper import ExpertHelper
 from embodied_sim.vec_env import TabletopVecEnv

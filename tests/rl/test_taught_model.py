@@ -16,8 +16,10 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.refine import RefineOptions, RefineResult, has_converged, refine
+from embodied_rm.rl.refine import RefineResult, refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
+from embodied_rm.rl.refine_options import RefineOptions
+from embodied_rm.rl.stop_rules import has_converged
 from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import NullReporter, RunFolder
 

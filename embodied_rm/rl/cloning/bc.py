@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 from embodied_rm.errors import DataError, UserError, check_minimum
 from embodied_rm.rl.envs.embedding_obs import ObsMode
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
-from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, mirror
 from embodied_rm.threads import torch_threads
 
 
@@ -50,8 +50,13 @@ def clone(
     length_dims: int = 0,
     views: tuple[str, ...] = (),
     ignored_columns: tuple[int, ...] = (),
+    mirrored: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
 ) -> tuple[GaussianPolicy, CloneResult]:
-    """Train a policy on pairs of observation and action; see `PolicySpec` for the last four arguments."""
+    """Train a policy on pairs of observation and action.
+
+    See `PolicySpec` for the arguments after `config`. `mirrored` has its `mirrored_columns` and `mirrored_actions`: the
+    mirror images of the pairs are imitated too.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         spec = PolicySpec(
@@ -64,12 +69,25 @@ def clone(
             views=views,
             length_dims=length_dims,
             ignored_columns=ignored_columns,
+            mirrored_columns=mirrored[0],
+            mirrored_actions=mirrored[1],
         )
-        policy = GaussianPolicy(spec)
+        policy, pairs = GaussianPolicy(spec), add_mirror_images(pairs, spec)
         policy.normalizer.fit(pairs.observation)
         initial_mse = _mse(policy, pairs)
         _fit_policy(policy, pairs, config)
     return policy, CloneResult(transitions=len(pairs), mse=_mse(policy, pairs), initial_mse=initial_mse)
+
+
+def add_mirror_images(pairs: DemoPairs, spec: PolicySpec) -> DemoPairs:
+    """Return the pairs and, if a policy knows what their mirror images are, those too."""
+    if not spec.mirrored_columns:
+        return pairs
+    return DemoPairs(
+        observation=torch.cat([pairs.observation, mirror(pairs.observation, spec.mirrored_columns)]),
+        action=torch.cat([pairs.action, mirror(pairs.action, spec.mirrored_actions)]),
+        weight=pairs.weight.repeat(2),
+    )
 
 
 def select_demonstrations(num_available: int, config: CloneConfig) -> list[int]:

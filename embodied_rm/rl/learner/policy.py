@@ -28,6 +28,7 @@ MAX_NORMALIZED_OBS = 10.0
 LENGTH_SCALE_M = 0.03
 """Scale of the detailed encoding of lengths, m: millimeters vanish in features that are normalized to half a meter."""
 LOG_STD_RANGE = (-5.0, 1.0)
+TUPLE_FIELDS = ("views", "ignored_columns", "mirrored_columns", "mirrored_actions")  # of specs; earlier ones lack some
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -62,17 +63,21 @@ class PolicySpec:
     """Number of first observation columns that are lengths in m (or angles in rad), with a detailed encoding near 0."""
     ignored_columns: tuple[int, ...] = ()
     """Observation columns that the policy does not see, and neither do critics that share its normalization."""
+    mirrored_columns: tuple[int, ...] = ()
+    """Observation columns whose sign a mirror image changes; none: there is no mirror image to learn from."""
+    mirrored_actions: tuple[int, ...] = ()  # components of actions whose sign it changes
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
             raise UserError(f"policy sizes must be >= 1, got {self}")
         if not 0 <= self.length_dims <= self.obs_dim:
             raise UserError(f"length_dims must be in [0, {self.obs_dim}], got {self.length_dims}")
-        columns = set(self.ignored_columns)
-        if len(columns) == self.obs_dim or not all(0 <= column < self.obs_dim for column in columns):
-            raise UserError(
-                f"ignored_columns must be some of the columns 0 to {self.obs_dim - 1}, got {list(self.ignored_columns)}"
-            )
+        if len(set(self.ignored_columns)) == self.obs_dim:
+            raise UserError(f"ignored_columns must leave the policy some of its {self.obs_dim} columns")
+        sizes = {"ignored_columns": self.obs_dim, "mirrored_columns": self.obs_dim, "mirrored_actions": self.action_dim}
+        for name, size in sizes.items():
+            if not all(0 <= column < size for column in getattr(self, name)):
+                raise UserError(f"{name} must be some of the columns 0 to {size - 1}, got {list(getattr(self, name))}")
         if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
             raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
 
@@ -198,6 +203,13 @@ def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) 
     return nn.Sequential(*layers)
 
 
+def mirror(values: Tensor, columns: Sequence[int]) -> Tensor:
+    """Return observations or actions [..., D] with the opposite sign in some columns."""
+    signs = torch.ones(values.shape[-1], device=values.device)
+    signs[list(columns)] = -1.0
+    return values * signs
+
+
 def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the log density [B] of actions [B, A] under diagonal Gaussians."""
     scaled = (action - mean) * torch.exp(-log_std)
@@ -231,7 +243,7 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
 def parse_spec(stored: Any, source: Path | str) -> PolicySpec:
     """Return the `PolicySpec` of a manifest; raise `CheckpointError` if it is invalid."""
     try:
-        tuples = {name: tuple(stored.get(name, ())) for name in ("views", "ignored_columns")}
+        tuples = {name: tuple(stored.get(name, ())) for name in TUPLE_FIELDS}
         spec = PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), **tuples})
         check_fields(spec)
         return spec

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
 
@@ -24,7 +24,7 @@ from embodied_rm.distributed import SINGLE_PROCESS
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.optimizer import FlatAdam, take_finite_step
-from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl
+from embodied_rm.rl.learner.policy import GaussianPolicy, gaussian_kl, mirror
 from embodied_rm.rl.learner.ppo import KL_SAMPLE_SIZE, GaussianBatch
 from embodied_rm.rl.off_policy.dynamics_gap import DynamicsGap, simulated_value_penalty, trust_weights
 from embodied_rm.rl.off_policy.off_policy_config import RLPDConfig
@@ -227,7 +227,18 @@ class RLPD:
         parts = [self._recorded.sample(count, self.generator)] if count else []
         if count < self.config.batch_size:
             parts.append(self._sample_own())
-        return OfflineTransitions.concat(parts)
+        return self._mirror_half(OfflineTransitions.concat(parts))
+
+    def _mirror_half(self, batch: OfflineTransitions) -> OfflineTransitions:
+        """Return the batch with a random half as mirror images (arXiv 1909.10707), if the policy has such images."""
+        spec = self.policy.spec
+        if not spec.mirrored_columns:
+            return batch
+        chosen = torch.rand(len(batch), 1, generator=self.generator) < 0.5
+        columns = {"observation": spec.mirrored_columns, "next_observation": spec.mirrored_columns}
+        columns["action"] = spec.mirrored_actions
+        values = {name: getattr(batch, name) for name in columns}
+        return replace(batch, **{name: torch.where(chosen, mirror(v, columns[name]), v) for name, v in values.items()})
 
     def _sample_own(self) -> OfflineTransitions:
         """Sample the part of a batch that is of the learner's own environments."""

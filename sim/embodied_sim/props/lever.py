@@ -27,7 +27,7 @@ class Lever(Fixture):
     name = "lever"
     nominal_xy = (0.6, 0.16)
     point_names = ("pivot", "handle")
-    joint_names = ("lever",)
+    joint_names = mirrored_joint_names = ("lever",)
     joint_start_ranges = MappingProxyType({"lever": (-0.15, 0.15)})
 
     def add(self, spec: mujoco.MjSpec) -> None:

@@ -22,6 +22,7 @@ class Prop(ABC):
     name: str
     point_names: tuple[str, ...] = ()  # sites that the state reads
     joint_names: tuple[str, ...] = ()  # joints that the state reads
+    mirrored_joint_names: tuple[str, ...] = ()  # those whose sign the mirror image, left for right, changes
     color: str | None = None  # name in `PALETTE`; None: drawn per episode, if the prop is one of the task's objects
     colored_geoms: tuple[str, ...] = ()  # geoms in the prop's color
 
