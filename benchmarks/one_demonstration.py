@@ -1,9 +1,10 @@
 """Learn tasks from one demonstration and 150 episodes on a learned reward: python benchmarks/one_demonstration.py
 
-A translation-invariant policy is cloned from the demonstration, and refined by `algorithm=rlpd`. The reward model alone
-pays and ends episodes: the bundled one or, for a task that it was not trained on, the bundled one adapted to the same
-demonstration. Each phase is a command with its own run folder; interrupted runs are resumed, and finished cells are not
-measured again. Writes docs/results/one_demonstration.md and one_demonstration.jsonl.
+A policy is cloned from the demonstration and its mirror image, alike all over the table, and refined by
+`algorithm=rlpd`. The reward model alone pays and ends episodes: the bundled one or, for a task that it was not trained
+on, the bundled one adapted to the same demonstration. Each phase is a command with its own run folder;
+interrupted runs are resumed, and finished cells are not measured again. Writes docs/results/one_demonstration.md and
+one_demonstration.jsonl.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ADAPTED_TASKS = ("close_drawer",)  # unknown to the bundled model
 BUNDLED_MODEL = "assets/checkpoints/tabletop"
 VIEW_ARGS = ("env.views=[front,side,wrist]",)
 COLLECT_ARGS = ("num_successes=1", "num_failures=0", *VIEW_ARGS)
-CLONE_ARGS = ("num_demonstrations=1", "translation_invariant=true")
+CLONE_ARGS = ("num_demonstrations=1", "translation_invariant=true", "mirror_images=true")
 REFINE_ARGS = (
     *("algorithm=rlpd", "rlpd.recorded_share=0.2", "rlpd.updates_per_step=4", "env.num_envs=5", "rollout_steps=10"),
     *("iterations=200", "max_episodes=145", "eval_episodes=0", "stop_patience=1000", *VIEW_ARGS),
@@ -101,7 +102,7 @@ def markdown_section(cells: Mapping[str, Sequence[Cell]]) -> str:
         "## One demonstration, 150 episodes",
         "",
         "`python benchmarks/one_demonstration.py`: policies are cloned from one demonstration",
-        f"(`{CLONE_ARGS[1]}`) and refined (`{' '.join(REFINE_ARGS)}`).",
+        f"(`{' '.join(CLONE_ARGS[1:])}`) and refined (`{' '.join(REFINE_ARGS)}`).",
         f"The reward model pays and ends episodes. The bundled one does not know {unknown}: it is adapted to the same",
         "demonstration. Cloned and refined: success of 200 evaluation episodes. Believed and true: share of all",
         "training episodes that the model counts as a success, and in which the simulator reports one before the model",
