@@ -53,7 +53,7 @@ ARROWS = {
     "models": BASIC
     | {"build_limit", "checkpoint_io", "hub_download", "labels", "metrics", "plugins", "client", "stored_fields"},
     "rl": BASIC
-    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_fusion"}
+    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_agreement", "models.view_fusion"}
     | {"build_limit", "client", "rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"}
     | {"stored_fields"},
     "serve": BASIC
@@ -69,6 +69,7 @@ ARROWS = {
         "models.reward_model",
         "models.scoring",
         "models.subgoals",
+        "models.view_agreement",
         "client",
         "labels",
         "metrics",

@@ -19,6 +19,7 @@ from embodied_rm.client.learned_reward import SingleLearnedReward, TorchLearnedR
 from embodied_rm.data.renderers import RENDERERS_FACT, describe_other_renderer
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.view_agreement import ViewAgreementModel
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
 
@@ -84,7 +85,8 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         autoreset_mode: When a vector resets a row that ended: "SAME_STEP", "NEXT_STEP" or "DISABLED". None: as it
             declares. One environment must not reset itself.
         **shaping: Fields of `ShapingConfig`: progress_scale, score_every, uncertainty_penalty, success_threshold,
-            success_patience, success_reward.
+            success_patience, success_reward. And success_in_each_view=True: the model must predict success from each
+            camera alone too.
 
     Returns:
         The wrapped environment, of the same library.
@@ -93,10 +95,12 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         UserError: When nothing draws the environment, or it is one of robosuite that is not wrapped.
         ValueError: For an option that does not fit the environment.
     """
+    in_each_view = shaping.pop("success_in_each_view", False)
     config = ShapingConfig(gamma=gamma, **shaping)
     check_not_robosuite(env)
     warn_of_other_renderer(env, model)
-    client: Any = LocalClient(model, config.success_threshold, config.success_patience)
+    scored_model = ViewAgreementModel(model) if in_each_view else model
+    client: Any = LocalClient(scored_model, config.success_threshold, config.success_patience)
     if get_frames is None:
         get_frames = default_frame_getter(env, model)
         if get_final_frames is None and get_frames is frames_from_render_views:
@@ -118,7 +122,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         return TorchLearnedReward(env, client, config, **options)
     wrapped = VectorLearnedReward(env, client, config, **options)
     source = "model" if success_source == "model" else "simulator"
-    reward_config = RewardConfig(success_source=source, **shaping)
+    reward_config = RewardConfig(success_source=source, success_in_each_view=in_each_view, **shaping)
     spec = RewardSpec(model=model, config=reward_config, gamma=gamma, instructions=instruction)
     wrapped.reward_spec = spec  # type: ignore[attr-defined]
     return wrapped

@@ -10,7 +10,7 @@ from embodied_rm.client.arrays import is_tensor, to_numpy
 from embodied_rm.client.episode_scorer import ShapingConfig
 from embodied_rm.client.wire import Frames, RewardPrediction
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import DescribedRewardModel, RewardState, first_outputs
+from embodied_rm.models.reward_model import RewardModel, RewardState, first_outputs
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.types import Views
 
@@ -23,7 +23,7 @@ class LocalClient:
 
     def __init__(
         self,
-        model: DescribedRewardModel,
+        model: RewardModel,
         success_threshold: float | None = ShapingConfig.success_threshold,
         success_patience: int = ShapingConfig.success_patience,
     ) -> None:

@@ -13,6 +13,7 @@ from embodied_rm.metrics import wilson_interval
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.models.view_agreement import ViewAgreementModel
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode, RewardOutput
 
@@ -74,6 +75,8 @@ def score_trials(
 
     As in refinement, the model gets only the frames that are scored; the frames in between have the last score.
     """
+    if config.reward.success_in_each_view:
+        model = ViewAgreementModel(model)
     subgoal_model = SubgoalRewardModel(model, config.reward.success_threshold, config.reward.success_patience)
     batches = ([clip.episode for clip in clips] for clips in zip(*trials, strict=True))
     return list(zip(*(score_with_hold(subgoal_model, batch, config) for batch in batches), strict=True))

@@ -80,7 +80,8 @@ class RefinementRecipe:
         unused_keys += () if self.refine.max_episodes is not None else ("max_episodes",)
         refine_settings = drop_keys(refine_settings, unused_keys)
         threshold = record_threshold(self.refine.reward.success_threshold)
-        refine_settings["reward"] = {**refine_settings["reward"], "success_threshold": threshold}
+        later_keys = () if self.refine.reward.success_in_each_view else ("success_in_each_view",)
+        refine_settings["reward"] = drop_keys(refine_settings["reward"], later_keys) | {"success_threshold": threshold}
         used_model = model_digest if cell_uses_model else None
         return policy_settings, {**policy_settings, "refine": refine_settings, "model": used_model}
 

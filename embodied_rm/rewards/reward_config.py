@@ -27,6 +27,9 @@ class RewardConfig:
     """Probability of success from which a prediction counts as success; None: as fitted for the model, else 0.5."""
     success_patience: int = 5
     """Consecutive predictions of success that end an episode as a success."""
+    success_in_each_view: bool = False
+    """Whether the model must predict success from each camera alone too: a policy can hide the failure from one of
+    them, or from most."""
     success_reward: float = 1.0
 
     def __post_init__(self) -> None:

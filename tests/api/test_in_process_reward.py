@@ -89,7 +89,10 @@ def test_the_simulators_cameras_are_used_by_name(model: erm.ProgressRewardModel)
     envs = TabletopVecEnv(
         "open_drawer", num_envs=2, views=("front", "wrist"), image_size=64, autoreset_mode=AutoresetMode.DISABLED
     )
-    wrapped = erm.LearnedReward(envs, model, instruction=lambda env: env.instructions, gamma=GAMMA)
+    wrapped = erm.LearnedReward(
+        envs, model, instruction=lambda env: env.instructions, gamma=GAMMA, success_in_each_view=True
+    )
+    assert wrapped.reward_spec.config.success_in_each_view, "refine pays by the same rule"
     wrapped.reset(seed=1)
     reward, infos = wrapped.step(np.zeros((2, 4), np.float32))[1::3]
     assert reward.shape == (2,) and np.isfinite(reward).all()

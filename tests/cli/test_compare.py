@@ -148,6 +148,16 @@ def test_a_symmetry_decides_a_cell_only_where_it_is_set(key):
     assert key not in clone_settings(), "cells that were stored before stay valid"
 
 
+def test_success_in_each_view_decides_a_cell_only_where_it_is_set():
+    def reward_settings(*args):
+        config = compose_typed("compare", ["tasks=[lift_cube]", *args], CompareConfig)
+        return make_recipe(config, 0, "lift_cube", "shaped").cache_settings("m")[1]["refine"]["reward"]
+
+    agreed = reward_settings("refine.reward.success_in_each_view=true")
+    assert agreed == {**reward_settings(), "success_in_each_view": True}
+    assert "success_in_each_view" not in reward_settings(), "cells that were stored before stay valid"
+
+
 def test_a_policy_of_embeddings_is_cloned_from_the_views_of_its_refinement():
     seeing = compose_typed("compare", ["clone.obs_mode=proprio+embeddings", "clone.env.views=[front]"], CompareConfig)
     two_rules = make_recipe(seeing, 0, "lift_cube", "shaped")

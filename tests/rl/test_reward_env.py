@@ -129,6 +129,31 @@ def test_each_subgoal_needs_patience_and_only_the_last_ends_the_episode() -> Non
     np.testing.assert_allclose(returns, 1.0, err_msg="one success; shaping telescopes across subgoals")
 
 
+class FooledCameraEnv(PointReachEnv):
+    """Its first camera shows a success from the start, its second one what is true."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.view_names = ("fooled", "honest")
+
+    def render_views(self, rows):
+        honest = super().render_views(rows)
+        fooled = honest.copy()
+        fooled[:, 0, 0, 0, 1] = 255
+        return np.concatenate([fooled, honest], axis=1)
+
+
+@pytest.mark.parametrize(("in_each_view", "ended_at"), [(False, 2), (True, 7)])
+def test_a_success_that_one_camera_does_not_show_is_not_paid(in_each_view: bool, ended_at: int) -> None:
+    """The model of all views looks at the first one. The point is near the origin after six steps."""
+    inner = FooledCameraEnv(1)
+    reward_config = RewardConfig(success_patience=3, success_in_each_view=in_each_view)
+    env = LearnedRewardEnv(inner, ImageModel(), reward_config, 1.0)
+    env.reset(seed=0)
+    ended = [step for step in range(10) if env.step(-inner.position / np.linalg.norm(inner.position))[2][0]]
+    assert ended[0] == ended_at
+
+
 def test_the_observation_after_a_reset_is_the_first_of_the_next_episode() -> None:
     record = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
     for (before, _, terminated, truncated, infos), (next_phi, *_) in itertools.pairwise(record):

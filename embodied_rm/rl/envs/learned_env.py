@@ -11,6 +11,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.models.view_agreement import ViewAgreementModel
 from embodied_rm.models.view_fusion import visible_views
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.transitions import FloatArray
@@ -45,6 +46,8 @@ class LearnedRewardEnv(RewardEnv):
             self.archive.clear()
 
     def _with_subgoals(self, model: RewardModel) -> SubgoalRewardModel:
+        if self.config.success_in_each_view:
+            model = ViewAgreementModel(model)
         return SubgoalRewardModel(model, self.config.success_threshold, self.config.success_patience)
 
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
