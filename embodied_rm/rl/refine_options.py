@@ -60,6 +60,10 @@ def validate_config(
         raise UserError(f"archive.share={config.archive.share} works in one process only: set archive.share=0")
     if teaches and dist.world_size > 1:
         raise UserError("teach.every works in one process only: set teach.every=0")
+    if teaches and config.reward.success_in_each_view:
+        raise UserError(
+            "teach.every fits the threshold of success to all views together: set reward.success_in_each_view=false"
+        )
     if config.algorithm in USES_RECORDED and dist.world_size > 1:
         raise UserError(f"algorithm={config.algorithm} works in one process only")
     if not config.imitation_coef:

@@ -107,7 +107,11 @@ def play(
     ("task", "reward", "extra"),
     [
         ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2), {}),
-        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2), {"heuristic_off_at": 1.0}),
+        (
+            "lift_cube",
+            RewardConfig(success_patience=2, success_threshold=0.2, success_in_each_view=True),
+            {"heuristic_off_at": 1.0},
+        ),
         ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), {"imitation_coef": 0.1}),
         ("push_to_zone", RewardConfig(rule="redistributed"), {}),
         ("lift_cube", RewardConfig(rule="dense", success_source="simulator"), {"start_pool_size": 6}),

@@ -12,6 +12,7 @@ from rl_envs import ImageModel, KnownState, PointReachEnv, make_output
 from test_refine import CONFIG, evaluate, weak_policy
 from test_resume import play
 
+from embodied_rm.errors import UserError
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
@@ -62,6 +63,12 @@ def test_a_model_that_is_taught_after_being_deceived_leads_to_success(tmp_path: 
     assert taught.refined_eval.rate > 0.9
     believed = [row["predicted_success"] for row in taught.log_rows]
     assert believed[3] == 1 and believed[5] < 0.9, "from iteration 4 on, the other model pays"
+
+
+def test_a_taught_model_is_not_asked_about_each_view(tmp_path: Path) -> None:
+    teacher = ScheduledTeacher([ImageModel(), ImageModel()], every=2)
+    with pytest.raises(UserError, match=r"all views together: set reward.success_in_each_view=false"):
+        play(tmp_path, "lift_cube", RewardConfig(success_in_each_view=True), teacher=teacher)
 
 
 def test_success_counts_from_the_first_round_on_that_the_model_belongs_to() -> None:
