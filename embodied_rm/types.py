@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -80,6 +80,19 @@ class Views:
         """
         present = None if self.present is None else self.present[index]
         return Views(names=self.names, frames=self.frames[index], present=present)
+
+    def select_views(self, names: Sequence[str]) -> Views:
+        """Select views of all environments.
+
+        Args:
+            names: names of the views to keep; those that are not here are left out.
+
+        Returns:
+            These views, in the order of `self.names`.
+        """
+        columns = [column for column, name in enumerate(self.names) if name in names]
+        present = None if self.present is None else self.present[:, columns]
+        return Views(names=tuple(self.names[c] for c in columns), frames=self.frames[:, columns], present=present)
 
 
 @dataclass(frozen=True, kw_only=True)

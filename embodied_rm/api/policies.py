@@ -70,10 +70,18 @@ def clone(
     pairs = make_demo_pairs(successes)
     size = pairs.observation.shape[1]
     ignored = read_columns("ignored_columns", ignored_columns)
-    mirrored = read_columns("mirrored_columns", mirrored_columns), read_columns("mirrored_actions", mirrored_actions)
-    if bool(mirrored[0]) != bool(mirrored[1]):
+    columns = read_columns("mirrored_columns", mirrored_columns)
+    actions = read_columns("mirrored_actions", mirrored_actions)
+    if bool(columns) != bool(actions):
         raise UserError("mirrored_columns and mirrored_actions describe one mirror image: name some of both, or none")
-    return clone_pairs(pairs, clone_config, length_dims=size, ignored_columns=ignored, mirrored=mirrored)[0]
+    return clone_pairs(
+        pairs,
+        clone_config,
+        length_dims=size,
+        ignored_columns=ignored,
+        mirrored_columns=columns,
+        mirrored_actions=actions,
+    )[0]
 
 
 def read_columns(name: str, columns: Iterable[Any]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from embodied_rm.command import Command
@@ -14,13 +15,13 @@ from embodied_rm.evaluate import (
     predict_episodes,
 )
 from embodied_rm.evaluate.goal_images import find_goal_rows
-from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.experiments.evaluate_model import similarity_predictions
 from embodied_rm.experiments.load import EvaluationKeys, load_model_and_data, require_progress_net
 from embodied_rm.experiments.results_page import write_results
 from embodied_rm.models.clip_similarity import ClipSimilarity
 from embodied_rm.models.potential_fusion import FusionKind
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.view_subset import ViewSubset
 from embodied_rm.report.markdown import format_metrics, markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Episode
@@ -85,10 +86,16 @@ def measure_fusions(
 def measure_view_subsets(
     net: ProgressNet, episodes: Sequence[Episode], ground_truths: Sequence[GroundTruth], views: Sequence[str]
 ) -> Iterator[tuple[str, MetricRow]]:
-    """Yield the metrics of each subset of views, with the other views masked."""
+    """Yield the metrics of each subset of views."""
     for subset in iter_view_subsets(views):
-        predictions = predict_episodes(MaskedViews(net, subset), episodes)
+        predictions = predict_episodes(ViewSubset(net, subset), episodes)
         yield " + ".join(subset), select_columns(VIEW_METRICS, model_table(predictions, ground_truths))
+
+
+def iter_view_subsets(views: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Iterate over all non-empty subsets of the views, larger ones first."""
+    for count in range(len(views), 0, -1):
+        yield from combinations(views, count)
 
 
 def baseline_rows(

@@ -20,6 +20,7 @@ from embodied_rm.models.reward_model import (
     ScoresFirstFrame,
     SerializableState,
 )
+from embodied_rm.models.view_subset import ViewSubset
 from embodied_rm.types import Array, RewardOutput, Views
 
 
@@ -53,20 +54,22 @@ class ViewAgreementModel:
         """Start N episodes, once with all views and once with each. Raises `UserError` for a demonstration."""
         if reference is not None:
             raise UserError("success_in_each_view takes no demonstration beside the frames")
-        goals = [None] * len(views.names) if goal is None else split_views(goal)
-        singles = [self.model.reset(view, instructions, g) for view, g in zip(split_views(views), goals, strict=True)]
-        return ViewAgreementState(joint=self.model.reset(views, instructions, goal), singles=tuple(singles))
+        singles = tuple(model.reset(views, instructions, goal) for model in self._each_alone(views))
+        return ViewAgreementState(joint=self.model.reset(views, instructions, goal), singles=singles)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ViewAgreementState]:
         """Score one new frame set per row."""
         assert isinstance(state, ViewAgreementState)
         output, joint = self.model.step(state.joint, views)
         success, singles = output.success, []
-        for view_state, view in zip(state.singles, split_views(views), strict=True):
-            single, next_state = self.model.step(view_state, view)
+        for model, view_state in zip(self._each_alone(views), state.singles, strict=True):
+            single, next_state = model.step(view_state, views)
             success = np.where(single.valid, np.minimum(success, single.success), success)
             singles.append(next_state)
         return replace(output, success=success), ViewAgreementState(joint=joint, singles=tuple(singles))
+
+    def _each_alone(self, views: Views) -> list[ViewSubset]:
+        return [ViewSubset(self.model, (name,)) for name in views.names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +119,3 @@ class ViewAgreementState:
             assert isinstance(state, SerializableState)
             states.append(state.from_state_dict(strip_prefix(str(index), tensors)))
         return ViewAgreementState(joint=states[0], singles=tuple(states[1:]))
-
-
-def split_views(views: Views) -> list[Views]:
-    """Return the views one by one."""
-    return [
-        Views(
-            names=(name,),
-            frames=views.frames[:, index : index + 1],
-            present=None if views.present is None else views.present[:, index : index + 1],
-        )
-        for index, name in enumerate(views.names)
-    ]

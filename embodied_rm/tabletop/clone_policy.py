@@ -94,8 +94,9 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
     views = config.env.views if uses_images else ()
     ignored = horizontal_position_columns(task) if config.translation_invariant else ()
-    mirrored = (mirrored_columns(config.task), MIRRORED_ACTIONS) if config.mirror_images else ((), ())
-    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views, ignored, mirrored)
+    columns, actions = (mirrored_columns(config.task), MIRRORED_ACTIONS) if config.mirror_images else ((), ())
+    base = to_base_config(config, CloneConfig)
+    policy, fit = clone(pairs, base, digest, proprio_dim, views, ignored, columns, actions)
     save_policy(run.path / POLICY_DIR, policy, task=task.name)
     eval_result = evaluate(policy)
     reporter.table("cloned", {**asdict(fit), **eval_result.as_dict()})

@@ -10,7 +10,8 @@ from test_progress_net import NAMES, NET, SENTENCES, N, assert_same, make_clip, 
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Demonstration
-from embodied_rm.models.view_agreement import ViewAgreementModel, split_views
+from embodied_rm.models.view_agreement import ViewAgreementModel
+from embodied_rm.models.view_subset import ViewSubset
 from embodied_rm.types import Views
 
 MODEL = ViewAgreementModel(NET)
@@ -18,7 +19,7 @@ MODEL = ViewAgreementModel(NET)
 
 def single_view_successes(video: list[Views]) -> np.ndarray:
     """Return the success probabilities [T, V, N] of each view alone."""
-    by_view = [play(NET, list(views))[0] for views in zip(*map(split_views, video), strict=True)]
+    by_view = [play(ViewSubset(NET, (name,)), video)[0] for name in NAMES]
     return np.array([[output.success for output in outputs] for outputs in by_view]).swapaxes(0, 1)
 
 

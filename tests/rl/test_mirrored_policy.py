@@ -47,7 +47,7 @@ def test_a_mirror_image_of_a_mirror_image_is_the_original() -> None:
 
 def test_a_policy_cloned_on_the_left_acts_mirrored_on_the_right() -> None:
     config = CloneConfig(num_demonstrations=1, steps=400, hidden_sizes=(32,), learning_rate=3e-3)
-    policy, result = clone(left_pairs(), config, mirrored=((1,), (0,)))
+    policy, result = clone(left_pairs(), config, mirrored_columns=(1,), mirrored_actions=(0,))
     assert result.transitions == 400
     assert policy.act(ON_THE_LEFT.numpy())[0] == pytest.approx([0.5, 0.3], abs=0.05)
     assert policy.act(ON_THE_RIGHT.numpy())[0] == pytest.approx([-0.5, 0.3], abs=0.05)

@@ -50,12 +50,13 @@ def clone(
     length_dims: int = 0,
     views: tuple[str, ...] = (),
     ignored_columns: tuple[int, ...] = (),
-    mirrored: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    mirrored_columns: tuple[int, ...] = (),
+    mirrored_actions: tuple[int, ...] = (),
 ) -> tuple[GaussianPolicy, CloneResult]:
     """Train a policy on pairs of observation and action.
 
-    See `PolicySpec` for the arguments after `config`. `mirrored` has its `mirrored_columns` and `mirrored_actions`: the
-    mirror images of the pairs are imitated too.
+    See `PolicySpec` for the arguments after `config`. With `mirrored_columns`, mirror images of the pairs are imitated
+    too.
     """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
@@ -69,8 +70,8 @@ def clone(
             views=views,
             length_dims=length_dims,
             ignored_columns=ignored_columns,
-            mirrored_columns=mirrored[0],
-            mirrored_actions=mirrored[1],
+            mirrored_columns=mirrored_columns,
+            mirrored_actions=mirrored_actions,
         )
         policy, pairs = GaussianPolicy(spec), add_mirror_images(pairs, spec)
         policy.normalizer.fit(pairs.observation)
