@@ -147,7 +147,7 @@ def end_token_ids(tokenizer: Any) -> dict[str, Any]:
     return {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
 
 
-JUDGE_LEARNING_RATE = 2e-3  # of `train_small_judge`
+JUDGE_LEARNING_RATE = 7e-4  # of `train_small_judge`; with 2e-3, some judges of clips and videos learned nothing
 
 MODEL_FAMILIES = {"qwen2_5_vl": make_qwen25, "qwen3_vl": make_qwen3}
 
@@ -176,9 +176,7 @@ def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 12
     assert loss < 0.1, f"the model did not learn to answer {answer!r}: loss {loss}"
 
 
-def train_small_judge(
-    folder: Path, draw_conversation: Callable[[np.random.Generator], Conversation], num_steps: int, batch_size: int
-) -> Path:
+def train_small_judge(folder: Path, draw_conversation: DrawConversation, num_steps: int, batch_size: int) -> Path:
     """Train a Qwen3-VL from random weights on conversations drawn anew for every step, and save it; once per folder."""
     if (folder / "config.json").exists():
         return folder
@@ -190,9 +188,9 @@ def train_small_judge(
     )
     rng, losses = np.random.default_rng(0), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=JUDGE_LEARNING_RATE, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, JUDGE_LEARNING_RATE, num_steps, pct_start=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, JUDGE_LEARNING_RATE, num_steps, pct_start=0.1)
     for step in range(num_steps):
-        turns = [draw_conversation(rng) for _ in range(batch_size)]
+        turns = [draw_conversation(rng, step / num_steps) for _ in range(batch_size)]
         loss = answer_loss(model, encode_conversations(processor, turns))
         optimizer.zero_grad()
         loss.backward()
@@ -226,6 +224,8 @@ def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any
 Conversation = tuple[list[dict[str, Any]], str]
 """A conversation and its answer."""
 Conversations = list[Conversation]
+DrawConversation = Callable[[np.random.Generator, float], Conversation]
+"""Draws a conversation of a training, of which a share in [0, 1) is done: the first ones may be easy."""
 
 
 def train_steps(

@@ -24,7 +24,7 @@ from record_mixed import record_mixed
 
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.results_page import describe_machine
-from embodied_rm.labels.comparisons import draw_clip_pairs, read_comparisons
+from embodied_rm.labels.comparisons import ClipComparison, draw_clip_pairs, read_comparisons
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.models.judges.chat import Answer, Query
 from embodied_rm.models.judges.clip_comparison import VlmClipJudge
@@ -37,6 +37,7 @@ TASK, VIEW, IMAGE_SIZE, CLIP_SHARE = "lift_cube", "front", 64, 0.25
 RESULTS_PAGE = Path("docs/results/vlm_preferences.md")
 SEEDS = (1, 2, 3)  # of recordings and policies, as in `bench offline`
 NUM_STEPS, BATCH_SIZE = 2000, 8  # of the training of the judge
+EASY_GAP, EASY_SHARE = 0.6, 0.5  # pairs of the first half of the training differ by this much progress at their ends
 NUM_PAIRS = 1000  # pairs that it compares per seed
 VIEW_ARGS = (f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}")
 REWARD_ARGS = ("rule=raw", "success_reward=0", "rank_progress=true")
@@ -62,8 +63,10 @@ class ConversationDrawer:
         self._goals = {episode.name: goal_of(episode) for episode in episodes}
         self._compare = progress_comparer(episodes)
 
-    def __call__(self, rng: np.random.Generator) -> tiny_vlm.Conversation:
-        (pair,) = draw_clip_pairs(self._goals, 1, CLIP_SHARE, int(rng.integers(2**31)))
+    def __call__(self, rng: np.random.Generator, training_share: float) -> tiny_vlm.Conversation:
+        pair = self._draw_pair(rng)
+        while training_share < EASY_SHARE and self._progress_gap(pair) < EASY_GAP:
+            pair = self._draw_pair(rng)
         first, second = (self._episodes[clip.episode] for clip in (pair.first, pair.second))
         clips = [
             {VIEW: episode.views[VIEW][clip.frames(len(episode))]}
@@ -73,6 +76,17 @@ class ConversationDrawer:
         VlmClipJudge(recorder).compare([(clips[0], clips[1])], [first.instruction])
         letter = {"first": "A", "second": "B", "neither": "C"}[self._compare([pair])[0]]
         return chat_messages(recorder.queries[0]), letter
+
+    def _draw_pair(self, rng: np.random.Generator) -> ClipComparison:
+        return draw_clip_pairs(self._goals, 1, CLIP_SHARE, int(rng.integers(2**31)))[0]
+
+    def _progress_gap(self, pair: ClipComparison) -> float:
+        ends = []
+        for clip in (pair.first, pair.second):
+            episode = self._episodes[clip.episode]
+            assert episode.progress is not None
+            ends.append(float(episode.progress[clip.frames(len(episode))][-1]))
+        return abs(ends[0] - ends[1])
 
 
 def progress_comparer(episodes: Sequence[Episode]) -> CompareFn:
