@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load as parse_tensors
 from test_rlpd import make_learner, make_rollout, transitions
 
+from embodied_rm.checkpoint_io import to_safetensors
 from embodied_rm.errors import UserError
 from embodied_rm.rl.learner.optimizer import FlatAdam
 from embodied_rm.rl.learner.policy import ObservationNormalizer
@@ -149,7 +151,7 @@ def test_without_a_coefficient_the_learner_is_that_of_rlpd() -> None:
 def test_a_stored_learner_goes_on_with_its_classifiers() -> None:
     learner, restored = (make_learner(transitions(64, seed=4), dynamics_gap_coef=0.1) for _ in range(2))
     learner.update(make_rollout(), train_policy=True)
-    restored.load_state_dict({name: tensor.clone() for name, tensor in learner.state_dict().items()}, "x")
+    restored.load_state_dict(parse_tensors(to_safetensors(learner.state_dict())), "x")
     first, second = (each.update(make_rollout(first=50), train_policy=True) for each in (learner, restored))
     assert first == second and first.dynamics_gap != 0
 

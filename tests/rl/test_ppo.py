@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from rl_envs import PointReachEnv
+from safetensors.torch import load as parse_tensors
 
+from embodied_rm.checkpoint_io import to_safetensors
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.learner import ppo as ppo_module
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer, collect
@@ -223,7 +225,7 @@ def test_restored_learner_continues_bit_identically() -> None:
     """Weights, optimizer state and random numbers are restored into a new learner."""
     ppo = learner()
     ppo.update(bandit(ppo))
-    saved = {name: tensor.clone() for name, tensor in ppo.state_dict().items()}
+    saved = parse_tensors(to_safetensors(ppo.state_dict()))
     other = learner(seed=1)
     other.load_state_dict(saved, "here")
     for each in (ppo, other):

@@ -7,6 +7,8 @@ is the log ratio of the two dynamics, since the shares of the states cancel.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -27,12 +29,12 @@ class DynamicsGap(nn.Module):
     def __init__(self, normalizer: ObservationNormalizer, recorded: OfflineTransitions) -> None:
         """
         Args:
-            normalizer: Of observations; it is that of the policy.
+            normalizer: Of observations, that of the policy; a copy is kept.
             recorded: Recorded transitions, whose changes of state are the unit of changes.
         """
         super().__init__()
         obs_dim, action_dim = recorded.observation.shape[1], recorded.action.shape[1]
-        self.normalizer = normalizer
+        self.normalizer = copy.deepcopy(normalizer)  # stored beside the policy: a file holds no tensor twice
         self.change_normalizer = ObservationNormalizer(obs_dim)
         self.change_normalizer.fit(recorded.next_observation - recorded.observation, MIN_CHANGE_STD)
         inputs = obs_dim + normalizer.length_dims + action_dim
