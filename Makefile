@@ -24,6 +24,8 @@ CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer
 EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
 HARD := 'rules=[shaped,sparse]' refine.reward.success_source=simulator refine.reward.score_every=4 \
 	refine.env.num_envs=32 refine.eval_episodes=32 refine.ppo.entropy_coef=0.003
+OFF_POLICY := 'rules=[shaped,sparse]' refine.algorithm=rlpd refine.rlpd.batch_size=128 refine.recorded_data=demonstrations \
+	collect.num_successes=5 refine.reward.success_source=simulator refine.reward.score_every=4 refine.env.num_envs=8 refine.eval_episodes=32
 FEW := refine.reward.success_source=simulator refine.heuristic_coef=0.15 refine.critic_warmup_iterations=0 refine.ppo.target_kl=0.1 \
 	refine.env.num_envs=5 task_presets.default.num_demonstrations=1 task_presets.default.rollout_steps=60 task_presets.default.log_std_init=-1.0 \
 	task_presets.default.gamma=0.98 task_presets.default.gae_lambda=0.95
@@ -89,6 +91,7 @@ refinement: install  ## compare all reward rules: docs/results/refine.md (days; 
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(CHECKPOINTS)/long out=$(RUN)/cube_in_drawer
 	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(CHECKPOINTS)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
+	$(COMPARE) name=insert_peg_rlpd 'tasks=[insert_peg]' $(OFF_POLICY) task_presets.insert_peg.rollout_steps=60 out=$(RUN)/insert_peg_rlpd
 	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
 	$(COMPARE) name=views $(VIEWS) out=$(RUN)/views
 	$(BIN)/embodied-rm bench cloning results_page=docs/results/refine.md out=$(RUN)/cloning
