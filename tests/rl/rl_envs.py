@@ -191,7 +191,7 @@ class ImageModel:
 
     capabilities = Capabilities()
 
-    def reset(self, views, instructions, goal=None):
+    def reset(self, views, instructions, goal=None, reference=None):
         return KnownState(np.zeros(len(views)), np.zeros(len(views), np.float32))
 
     def step(self, state, views):
