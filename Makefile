@@ -21,11 +21,13 @@ STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
 COMPARE := $(BIN)/embodied-rm compare results_page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
-EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
-HARD := 'rules=[shaped,sparse]' refine.reward.success_source=simulator refine.reward.score_every=4 \
-	refine.env.num_envs=32 refine.eval_episodes=32 refine.ppo.entropy_coef=0.003
-OFF_POLICY := 'rules=[shaped,sparse]' refine.algorithm=rlpd refine.rlpd.batch_size=128 refine.recorded_data=demonstrations \
-	collect.num_successes=5 refine.reward.success_source=simulator refine.reward.score_every=4 refine.env.num_envs=8 refine.eval_episodes=32
+EASY_TASKS := lift_cube open_drawer turn_lever place_in_bowl
+COMMA := ,
+EASY := 'tasks=[$(subst $() ,$(COMMA),$(EASY_TASKS))]'
+BY_SIMULATOR := refine.reward.success_source=simulator refine.reward.score_every=4 refine.eval_episodes=32
+HARD := 'rules=[shaped,sparse]' $(BY_SIMULATOR) refine.env.num_envs=32 refine.ppo.entropy_coef=0.003
+OFF_POLICY := 'rules=[shaped,sparse]' $(BY_SIMULATOR) refine.algorithm=rlpd refine.rlpd.batch_size=128 \
+	refine.recorded_data=demonstrations collect.num_successes=5 refine.env.num_envs=8
 FEW := refine.reward.success_source=simulator refine.heuristic_coef=0.15 refine.critic_warmup_iterations=0 refine.ppo.target_kl=0.1 \
 	refine.env.num_envs=5 task_presets.default.num_demonstrations=1 task_presets.default.rollout_steps=60 task_presets.default.log_std_init=-1.0 \
 	task_presets.default.gamma=0.98 task_presets.default.gae_lambda=0.95
@@ -84,8 +86,7 @@ labels: install  ## the default model trained by every labeling scheme: docs/res
 refinement: install  ## compare all reward rules: docs/results/refine.md (days; finished cells are read from the results cache)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' num_seeds=3 out=$(RUN)/honest
-	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success_source=simulator \
-		refine.reward.score_every=4 refine.eval_episodes=32 out=$(RUN)/easy
+	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' $(BY_SIMULATOR) out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' num_seeds=3 \
 		refine.reward.success_source=simulator out=$(RUN)/rules
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(CHECKPOINTS)/long out=$(RUN)/cube_in_drawer
@@ -98,9 +99,8 @@ refinement: install  ## compare all reward rules: docs/results/refine.md (days; 
 
 RULES := shaped,sparse,dense,difference,raw,hold,delta,negative_time,terminal_ordinal,sigmoid_reference,blended,gated,min_form,\
 self_reference,trajectory_reference,redistributed,implicit_preference,implicit_outcome
-EVERY_RULE := $(BIN)/embodied-rm compare results_page=docs/results/rules.md $(EASY) num_seeds=3 \
-	refine.reward.success_source=simulator refine.reward.score_every=4 refine.eval_episodes=32 \
-	$(foreach task,lift_cube open_drawer turn_lever place_in_bowl,task_presets.$(task).iterations=15)
+EVERY_RULE := $(BIN)/embodied-rm compare results_page=docs/results/rules.md $(EASY) num_seeds=3 $(BY_SIMULATOR) \
+	$(foreach task,$(EASY_TASKS),task_presets.$(task).iterations=15)
 
 rules: install  ## every reward rule, and a pool of difficult starts, on four tasks: docs/results/rules.md (five hours)
 	$(EVERY_RULE) name=all 'rules=[$(subst $() ,,$(RULES))]' out=$(RUN)/all

@@ -52,10 +52,8 @@ def record(out: Path, split: str) -> Path:
     return run_once(out / split, ["collect", f"tasks=[{TASK}]", *settings, *env_settings])
 
 
-def draw_conversation(
-    episodes: Sequence[Episode], rng: np.random.Generator, training_share: float
-) -> tiny_vlm.Conversation:
-    """Return the judge's question about a random frame of an episode and the answer, rounded to 5 %."""
+def draw_conversation(episodes: Sequence[Episode], rng: np.random.Generator, easy: bool) -> tiny_vlm.Conversation:
+    """Return the judge's question about a random frame of an episode and the answer, rounded to 5 %; none is easier."""
     episode = episodes[int(rng.integers(len(episodes)))]
     frame = int(rng.integers(1, len(episode)))
     assert episode.progress is not None

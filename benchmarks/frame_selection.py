@@ -63,7 +63,7 @@ NUM_STEPS, BATCH_SIZE = 1200, 8  # of the training of the judge
 DONE, UNDONE = "5", "1"  # grades of a video without and with an event
 MOVING_FRAMES = 40  # frames until the cube is held
 MOVING_SHARE = 0.5  # share of the random frames that are from among them
-MIN_FRAMES, EASY_SHARE = 3, 0.5  # of a question of the training; each question of its first half has that many
+MIN_FRAMES = 3  # of a question of the training; an easy one has no more
 TARGET_GAIN = 0.05  # of success AUC
 VIDEO_SETTINGS = (TASK, VIEW, IMAGE_SIZE, VIDEO_LENGTH, EVENT_LENGTH, OUTCOMES, EVENT_STARTS)
 NUM_RESAMPLES = 2000  # bootstrap samples of the intervals
@@ -75,15 +75,15 @@ class RandomFrames(FrameSelection):
     A judge learns to see from questions with few frames, where each of them matters more.
     """
 
-    def __init__(self, event: Event | None, rng: np.random.Generator, max_count: int) -> None:
-        self.event, self.rng, self.max_count = event, rng, max_count
+    def __init__(self, event: Event | None, rng: np.random.Generator, easy: bool) -> None:
+        self.event, self.rng, self.easy = event, rng, easy
 
     def select(self, context: EpisodeContext, max_frames: int) -> list[MultiViewFrame]:
         frames = [*context.history.frames, context.current]
         last = len(frames) - 1
         event_times = [] if self.event is None else [int(self.rng.choice(self.event.times))]
         chosen = {int(self.rng.integers(MOVING_FRAMES, EVENT_STARTS[0])), last, *event_times}
-        count = int(self.rng.integers(MIN_FRAMES, min(self.max_count, max_frames) + 1))
+        count = int(self.rng.integers(MIN_FRAMES, (MIN_FRAMES if self.easy else max_frames) + 1))
         while len(chosen) < count:
             chosen.add(int(self.rng.integers(MOVING_FRAMES if self.rng.random() < MOVING_SHARE else last)))
         return [frames[time] for time in sorted(chosen)]
@@ -110,13 +110,12 @@ def context_at_end(video: Frames, instruction: str) -> EpisodeContext:
     return context_before_last(video, instruction).advance(MultiViewFrame(video[-1][None], np.ones(1, bool)))
 
 
-def draw_conversation(scenes: Scenes, rng: np.random.Generator, training_share: float) -> tiny_vlm.Conversation:
+def draw_conversation(scenes: Scenes, rng: np.random.Generator, easy: bool) -> tiny_vlm.Conversation:
     """Return the question of a random reader about random frames of a random video, and its grade."""
     scene = int(rng.integers(len(scenes)))
     event = draw_event(rng) if rng.random() < 0.5 else None
     context = context_at_end(scenes.video(scene, event), str(scenes.instructions[scene]))
-    selection = RandomFrames(event, rng, MIN_FRAMES if training_share < EASY_SHARE else MAX_HISTORY_FRAMES)
-    (query,) = RubricQuestion(use_logprobs=True, selection=selection).build_queries(context)
+    (query,) = RubricQuestion(use_logprobs=True, selection=RandomFrames(event, rng, easy)).build_queries(context)
     reader = str(rng.choice(["", *READERS]))
     query = replace(query, system=f"{query.system} {reader}".strip())
     return chat_messages(query), DONE if event is None else UNDONE

@@ -148,6 +148,7 @@ def end_token_ids(tokenizer: Any) -> dict[str, Any]:
 
 
 JUDGE_LEARNING_RATE = 7e-4  # of `train_small_judge`; with 2e-3, some judges of clips and videos learned nothing
+EASY_SHARE = 0.5  # share of its steps, the first ones, whose questions are easy
 
 MODEL_FAMILIES = {"qwen2_5_vl": make_qwen25, "qwen3_vl": make_qwen3}
 
@@ -190,7 +191,7 @@ def train_small_judge(folder: Path, draw_conversation: DrawConversation, num_ste
     optimizer = torch.optim.AdamW(model.parameters(), lr=JUDGE_LEARNING_RATE, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, JUDGE_LEARNING_RATE, num_steps, pct_start=0.1)
     for step in range(num_steps):
-        turns = [draw_conversation(rng, step / num_steps) for _ in range(batch_size)]
+        turns = [draw_conversation(rng, step < EASY_SHARE * num_steps) for _ in range(batch_size)]
         loss = answer_loss(model, encode_conversations(processor, turns))
         optimizer.zero_grad()
         loss.backward()
@@ -224,8 +225,8 @@ def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any
 Conversation = tuple[list[dict[str, Any]], str]
 """A conversation and its answer."""
 Conversations = list[Conversation]
-DrawConversation = Callable[[np.random.Generator, float], Conversation]
-"""Draws a conversation of a training, of which a share in [0, 1) is done: the first ones may be easy."""
+DrawConversation = Callable[[np.random.Generator, bool], Conversation]
+"""Draws a conversation; the second argument is whether an easy one is wanted."""
 
 
 def train_steps(

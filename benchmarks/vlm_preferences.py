@@ -37,7 +37,7 @@ TASK, VIEW, IMAGE_SIZE, CLIP_SHARE = "lift_cube", "front", 64, 0.25
 RESULTS_PAGE = Path("docs/results/vlm_preferences.md")
 SEEDS = (1, 2, 3)  # of recordings and policies, as in `bench offline`
 NUM_STEPS, BATCH_SIZE = 2000, 8  # of the training of the judge
-EASY_GAP, EASY_SHARE = 0.6, 0.5  # pairs of the first half of the training differ by this much progress at their ends
+EASY_GAP = 0.6  # smallest difference of progress at the ends of the clips of an easy pair
 NUM_PAIRS = 1000  # pairs that it compares per seed
 VIEW_ARGS = (f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}")
 REWARD_ARGS = ("rule=raw", "success_reward=0", "rank_progress=true")
@@ -63,9 +63,9 @@ class ConversationDrawer:
         self._goals = {episode.name: goal_of(episode) for episode in episodes}
         self._compare = progress_comparer(episodes)
 
-    def __call__(self, rng: np.random.Generator, training_share: float) -> tiny_vlm.Conversation:
+    def __call__(self, rng: np.random.Generator, easy: bool) -> tiny_vlm.Conversation:
         pair = self._draw_pair(rng)
-        while training_share < EASY_SHARE and self._progress_gap(pair) < EASY_GAP:
+        while easy and self._progress_gap(pair) < EASY_GAP:
             pair = self._draw_pair(rng)
         first, second = (self._episodes[clip.episode] for clip in (pair.first, pair.second))
         clips = [
